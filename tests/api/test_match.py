@@ -18,6 +18,7 @@ from tests.support.runs import offbeat as typed
 import offbeat
 from offbeat.api.playing.entrants import entrants_of
 from offbeat.cli.match import Match
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.workers.mixture import Mixture
@@ -136,8 +137,20 @@ def test_a_game_of_three_sides_counts_once(folder):
     assert played.payoffs.wins.sum() == 6
     two = offbeat.match(runs, episodes=5, sides=("cart_0", "*"))
     assert two.payoffs.games[0, 1] == 6  # two seatings
-    with pytest.raises(ConfigError, match="are on one: pass a pattern for each side, such as --sides="):
+    with flags_shown(False), pytest.raises(ConfigError, match=r'such as sides=\["red_\*", "blue_\*"\]$'):
         offbeat.match(runs, sides=("*",))
+
+
+@pytest.mark.parametrize("sides", [(), ("cart_0", "*")])
+def test_the_sides_of_a_match_do_not_depend_on_the_order_of_the_runs(sides, folder):
+    shared = small_run(folder / "carts-shared", CARTS, seed=0, **SETTINGS).path if not sides else folder / "carts-0"
+    teams = {"a": {"agents": "cart_0"}, "b": {"agents": "*"}}
+    own = folder / "carts-teams"
+    if not own.exists():
+        small_run(own, CARTS, policies=teams, **SETTINGS)
+    games = [offbeat.match(runs, episodes=4, sides=sides) for runs in ([shared, own], [own, shared])]
+    assert [each.payoffs.games[0, 1] for each in games] == [4, 4]
+    assert games[0].agents == games[1].agents == (("cart_0", "cart_1", "cart_2"),) * 2
 
 
 def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(league, tmp_path):
@@ -180,7 +193,11 @@ def test_games_that_are_cut_before_the_env_reports_an_outcome_are_in_no_score(fo
     [
         ([], [], "RUN... is missing: run, for example, offbeat match runs/NAME"),
         (["plain"], [], "needs 2 players that can play against each other, but it has only latest: pass several"),
-        (["three"], [], "has driver:latest, gunner:latest, scout:latest, none of which can play all other sides"),
+        (
+            ["three"],
+            [],
+            "scout:latest, none of which can play all other sides: pass several runs: the policies of a single one",
+        ),
         (["plain", "plain"], [], "is given twice"),
         (["plain", "other"], [], "plain and other were trained in .*Nim and .*RockPaperScissors"),
         (["plain", "longer"], [], "were trained in .*Nim with different settings"),

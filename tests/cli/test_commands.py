@@ -49,11 +49,18 @@ def test_the_next_commands_have_a_plot_only_if_an_episode_has_ended(tmp_path, st
     assert commands == [f"offbeat {verb} {path}" for verb in verbs]
 
 
-def test_the_next_commands_of_a_league_have_a_match(tmp_path):
+@pytest.mark.parametrize(
+    ("env", "verbs"),
+    [
+        ("offbeat.envs.testing.games:Nim", ["eval", "match", "plot"]),
+        ("offbeat.envs.testing.worlds:CartPoles", ["eval", "plot"]),  # three sides, each with a policy of its own
+    ],
+)
+def test_the_next_commands_of_a_league_have_a_match_if_its_players_can_meet(env, verbs, tmp_path):
     path = tmp_path / "run"
-    said = offbeat(*small_arguments(path, "offbeat.envs.testing.games:Nim", steps=256, league="true"))
+    said = offbeat(*small_arguments(path, env, steps=256, league="true", policies="separate"))
     commands = [line.removeprefix("  next:").strip() for line in said.out.splitlines()[1:]]
-    assert commands == [f"offbeat {verb} {path}" for verb in ("eval", "match", "plot")]
+    assert commands == [f"offbeat {verb} {path}" for verb in verbs]
 
 
 def test_the_next_commands_of_a_run_whose_path_has_a_space_can_be_run_as_printed(tmp_path):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from offbeat.league.seatings import seatings
+from offbeat.league.seatings import can_meet, seatings
 
 
 def test_two_sides_are_played_in_both_orders():
@@ -21,3 +21,17 @@ def test_each_player_has_each_side_alone_once(sides):
 def test_players_of_different_sides_have_one_seating_and_players_of_the_same_side_none():
     assert seatings([[True, False], [False, True]]) == ((0, 1),)
     assert seatings([[True, False], [True, False]]) == ()
+
+
+@pytest.mark.parametrize(
+    ("agents", "sides", "expected"),
+    [
+        ("a b", "a b", True),
+        ("ab", "a b", True),
+        ("abc", "a b c", True),
+        ("a bc", "a b c", True),
+        ("a b c", "a b c", False),
+    ],
+)
+def test_players_of_one_run_can_meet_if_a_policy_plays_all_sides_but_one(agents, sides, expected):
+    assert can_meet(agents.split(), sides.split()) == expected

@@ -18,6 +18,7 @@ from offbeat.api.playing.snapshots import Snapshots
 from offbeat.config.arguments import checked
 from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import require
+from offbeat.core.argument_notation import for_reader
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, EnvFailed, require_at_least, require_at_most
 from offbeat.core.fields import MOST_EPISODES, read
@@ -29,7 +30,7 @@ from offbeat.league.players import Player
 from offbeat.league.ratings import Ratings, fit_ratings
 from offbeat.league.results import GameResult
 from offbeat.league.seatings import Seating, seatings
-from offbeat.league.sides import Side, policies_by_agent, sides_of_patterns
+from offbeat.league.sides import agents_of_sides
 from offbeat.league.standings import Standing, standings_of
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.workers.games import Games, game_envs
@@ -37,6 +38,8 @@ from offbeat.workers.games import Games, game_envs
 if TYPE_CHECKING:
     from offbeat.runtime.ray.tasks import TaskPool
 
+Agents = tuple[str, ...]
+"""The agents of a side."""
 GAMES = 100
 """Default number of games of each pair of players."""
 
@@ -155,13 +158,12 @@ def match(
         caller.save_library_settings()
         trained = entrants[0].trained
         require(trained.env_code, "the policy")
-        agents = entrants[0].run_agents
-        playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
-        pairs = _pairings(entrants, playing)
+        playing = _sides(trained.env, entrants, sides or (config.sides if config else ()))
+        pairs = _pairings(entrants, playing, alone=len(directories) == 1)
         each = {pairing: -(-episodes // count) for pairing, count in pairs.items()}
         outcome = config.outcome if config else ""
         make_envs = partial(
-            game_envs, world_for(trained, agents), [side.agents for side in playing], max(each.values()), seed=seed,
+            game_envs, world_for(trained, entrants[0].run_agents), playing, max(each.values()), seed=seed,
             settings=trained.env_config, outcome=outcome, max_episode_steps=max_episode_steps,
         )  # fmt: skip
         sets, policies = _sets(entrants, playing, each, seed)
@@ -192,41 +194,54 @@ def _no_results(match: Match, outcome: str) -> str:
     )
 
 
-def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> tuple[Side, ...]:
-    """Return the sides of the game; `agents`: those of each policy of a run.
+def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) -> list[Agents]:
+    """Return the agents of each side of the game. Without patterns those with the same policies in all runs are a side.
 
     Raises:
         ConfigError: there is only one.
     """
-    policies = policies_by_agent(agents)
+    policies: dict[str, list[object]] = {}
+    for number, entrant in enumerate(entrants):
+        for policy, own in entrant.run_agents.items():
+            for agent in own:
+                policies.setdefault(agent, []).append((number, policy))
     if len(policies) < 2:
         raise ConfigError(f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game")
-    return sides_of_patterns(patterns, env_id, policies, what="match", flag="--sides")
+    example = for_reader("--sides 'red_*,blue_*'", 'sides=["red_*", "blue_*"]')
+    return agents_of_sides(patterns, env_id, policies, what="match", example=example)
 
 
-def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairing, int]:
-    """Return the pairings, each with the number of seatings of its pair."""
+def _pairings(entrants: Sequence[Entrant], sides: Sequence[Agents], *, alone: bool) -> dict[_Pairing, int]:
+    """Return the pairings, each with the number of seatings of its pair; `alone`: whether all are players of one run.
+
+    Raises:
+        ConfigError: no two players can play against each other.
+    """
     pairs: dict[_Pairing, int] = {}
     for i, j in combinations(range(len(entrants)), 2):
-        can_play = [[entrants[player].plays(side.agents) for side in sides] for player in (i, j)]
+        can_play = [[entrants[player].plays(side) for side in sides] for player in (i, j)]
         own = seatings(can_play)
         pairs |= {_Pairing((i, j), seating): len(own) for seating in own}
     if not pairs:
         raise ConfigError(
-            f"a match needs 2 players that can play against each other, but it has {_listed(entrants)}: pass several "
-            "runs, or the run of a league with --snapshots window"
+            f"a match needs 2 players that can play against each other, but it has {_why_none(entrants, alone=alone)}"
         )
     return pairs
 
 
-def _listed(entrants: Sequence[Entrant]) -> str:
-    """Return the players for a message: a single one, or several of which none can meet."""
+def _why_none(entrants: Sequence[Entrant], *, alone: bool) -> str:
+    """Return the players for a message, of which none can meet, and the remedy."""
     names = [each.name for each in entrants]
-    return f"only {names[0]}" if len(names) == 1 else f"{', '.join(names)}, none of which can play all other sides"
+    if len(names) == 1:
+        return f"only {names[0]}: pass several runs, or the run of a league with --snapshots window"
+    remedy = "other sides"
+    if alone:
+        remedy = "several runs: the policies of a single one only meet in a game of two sides, or if one plays several"
+    return f"{', '.join(names)}, none of which can play all other sides: pass {remedy}"
 
 
 def _sets(
-    entrants: Sequence[Entrant], sides: Sequence[Side], pairings: Mapping[_Pairing, int], seed: int
+    entrants: Sequence[Entrant], sides: Sequence[Agents], pairings: Mapping[_Pairing, int], seed: int
 ) -> tuple[list[GameSet], list[Chosen]]:
     """Return the games of all pairings, whose values are numbers of games, and all policies that play."""
     policies: dict[tuple[int, int], Chosen] = {}
@@ -235,14 +250,14 @@ def _sets(
         seated = [(pairing.players[player], side) for side, player in enumerate(pairing.seating)]
         for player, side in seated:
             if (player, side) not in policies:
-                policies[player, side] = entrants[player].policy_of(sides[side].agents)
+                policies[player, side] = entrants[player].policy_of(sides[side])
         indices = tuple(list(policies).index(each) for each in seated)
         sets.append(GameSet(indices, games, derive_seed(seed, "match", number)))
     return sets, list(policies.values())
 
 
 def _match(
-    entrants: Sequence[Entrant], sides: Sequence[Side], pairings: Mapping[_Pairing, int], played: Sequence[Games]
+    entrants: Sequence[Entrant], sides: Sequence[Agents], pairings: Mapping[_Pairing, int], played: Sequence[Games]
 ) -> Match:
     """Return the results of all pairings, whose values are numbers of games."""
     scores = [
@@ -253,9 +268,7 @@ def _match(
     total, cut = sum(pairings.values()), sum(games.cut for games in played)
     payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
     lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
-    agents = tuple(
-        tuple(agent for side in sides if each.plays(side.agents) for agent in side.agents) for each in entrants
-    )
+    agents = tuple(tuple(agent for side in sides if each.plays(side) for agent in side) for each in entrants)
     ratings = fit_ratings(payoffs, groups=agents)
     return Match(payoffs, ratings, agents, lines, env_steps, total, cut, total - len(scores))
 

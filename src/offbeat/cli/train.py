@@ -30,6 +30,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 if TYPE_CHECKING:
     from offbeat.api.train import Run
     from offbeat.config.config import Config
+    from offbeat.run_directory.directory import RunDirectory
 
 Steps = Annotated[
     str | None,
@@ -163,7 +164,7 @@ def _report(run: Run) -> int:
             commands = [directory.next_command("resume")]
         else:  # the returns of a league say little: each policy plays against itself
             commands = [directory.next_command("eval")]
-            if directory.read_league() is not None:
+            if _can_match(directory):
                 commands.append(directory.next_command("match"))
         if has_returns(run.path):
             commands.append(f"offbeat plot {quote(str(run.path))}")
@@ -171,3 +172,20 @@ def _report(run: Run) -> int:
     print("\n".join(lines))
     is_output_written()  # if it is not, the run has still ended as it has
     return run.exit_code
+
+
+def _can_match(directory: RunDirectory) -> bool:
+    """Whether the run has a league whose players can meet in a match."""
+    from offbeat.league.seatings import can_meet
+    from offbeat.league.sides import agents_of_sides, policies_by_agent
+    from offbeat.run_directory.checkpoint import agents_in
+
+    league = directory.read_league()
+    if league is None:
+        return False
+    agents = agents_in(directory.checkpoints / "latest")
+    policies = policies_by_agent(agents)
+    sides = agents_of_sides(
+        league.sides, directory.read_run().env, policies, what="league", example="--set league.sides"
+    )
+    return can_meet(agents.values(), sides)

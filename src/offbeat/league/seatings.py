@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 Seating = tuple[int, ...]
 """For each side, 0 for the first player or 1 for the second one."""
@@ -20,3 +20,13 @@ def seatings(can_play: Sequence[Sequence[bool]]) -> tuple[Seating, ...]:
     sides = range(len(can_play[0]))
     alone = [tuple(player if side == own else 1 - player for side in sides) for player in (0, 1) for own in sides]
     return tuple(seating for seating in dict.fromkeys(alone) if all(can_play[seating[side]][side] for side in sides))
+
+
+def can_meet(agents: Collection[Sequence[str]], sides: Sequence[Sequence[str]]) -> bool:
+    """Whether versions of the policies of one run can play against each other: one must play all sides but one.
+
+    Args:
+        agents: The agents of each policy.
+        sides: The agents of each side.
+    """
+    return any(sum(set(side) <= set(own) for side in sides) >= len(sides) - 1 for own in agents)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
+
+_EXAMPLE = "--set league.sides=red_*,blue_*"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ def sides_of_game(
             f"a league needs a game of at least 2 sides, but {env_id} has {len(policies)} agent: leave the league out, "
             "or pass an env with several agents"
         )
-    sides = sides_of_patterns(config.sides, env_id, policies)
+    groups = agents_of_sides(config.sides, env_id, policies, what="league", example=_EXAMPLE)
+    sides = tuple(_side(group, policies) for group in groups)
     _require_choices(config, sides, policies)
     _require_learning(config, sides, trained)
     return sides
@@ -59,40 +63,35 @@ def message_of(config: LeagueConfig, sides: Sequence[Side]) -> str:
     each = "; ".join(f"({_listed(side.agents, 4)})" for side in sides[:4]) + "; ..." * (len(sides) > 4)
     return (
         f"league: {len(sides)} sides, whose agents win or lose together: {each}; for other sides pass a "
-        "pattern for each, --set league.sides=red_*,blue_*"
+        f"pattern for each, {_EXAMPLE}"
     )
 
 
-def sides_of_patterns(
-    patterns: Sequence[str],
-    env_id: str,
-    policies: Mapping[str, Sequence[str]],
-    *,
-    what: str = "league",
-    flag: str = "--set league.sides",
-) -> tuple[Side, ...]:
-    """Return the sides of a game, at least 2.
+def agents_of_sides(
+    patterns: Sequence[str], env_id: str, policies: Mapping[str, Collection[Any]], *, what: str, example: str
+) -> list[tuple[str, ...]]:
+    """Return the agents of each side of a game, at least 2 sides.
 
     Args:
         patterns: A pattern for each side; empty: those that the policies imply.
         env_id: As for `sides_of_game`.
         policies: As for `sides_of_game`.
         what: What needs the sides, for messages.
-        flag: The flag for patterns, for messages.
+        example: How patterns are given, for messages.
 
     Raises:
-        ConfigError: there is only one side, a side has no agents or no policy, or an agent is on no side.
+        ConfigError: there is only one side, a side has no agents, or an agent is on no side.
     """
     groups = _by_patterns(patterns, env_id, list(policies)) if patterns else _implied(policies)
     if len(groups) < 2:
         raise ConfigError(
             f"a {what} needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies)}) are on one: "
-            f"pass a pattern for each side, such as {flag}=red_*,blue_*"
+            f"pass a pattern for each side, such as {example}"
         )
-    return tuple(_side(group, policies, flag) for group in groups)
+    return list(map(tuple, groups))
 
 
-def _implied(policies: Mapping[str, Sequence[str]]) -> list[list[str]]:
+def _implied(policies: Mapping[str, Collection[Any]]) -> list[list[str]]:
     """Return the agents of each side without patterns.
 
     They are those with the same policies, or each agent if all agents have the same policies.
@@ -122,14 +121,14 @@ def _by_patterns(patterns: Sequence[str], env_id: str, agents: Sequence[str]) ->
     return list(groups.values())
 
 
-def _side(agents: Sequence[str], policies: Mapping[str, Sequence[str]], flag: str) -> Side:
+def _side(agents: Sequence[str], policies: Mapping[str, Sequence[str]]) -> Side:
     names = dict.fromkeys(name for agent in agents for name in policies[agent])
     common = tuple(name for name in names if all(name in policies[agent] for agent in agents))
     if not common:
         raise ConfigError(
             f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one for all of them is expected: "
-            f"pass other sides with {flag}=..., give these agents one policy, or leave the league out: the policies of "
-            "a team then train against the newest versions"
+            "pass other sides with --set league.sides=..., give these agents one policy, or leave the league out: the "
+            "policies of a team then train against the newest versions"
         )
     return Side(common, tuple(agents))
 

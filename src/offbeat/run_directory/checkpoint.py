@@ -137,6 +137,13 @@ def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
     return _load(path.resolve(), with_replay)  # the linked checkpoint was deleted: read the new one
 
 
+def agents_in(path: Path) -> dict[str, list[str]]:
+    """Return the agents of each policy of a checkpoint, without reading its weights. The files are not verified."""
+    found = path.resolve()
+    policies = _policies_of(_read_manifest(found)["files"])
+    return {policy: _read_about(found, policy).get("agents", []) for policy in policies}
+
+
 def _load(path: Path, with_replay: bool) -> Checkpoint:
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
@@ -158,7 +165,11 @@ def _policies_of(files: Iterable[str]) -> list[str]:
 
 def _read_policy(path: Path, policy: str) -> SavedPolicy:
     weights = _read(path, policy_key(policy, WEIGHTS), read_arrays)
-    return SavedPolicy(weights, _read(path, policy_key(policy, POLICY), partial(read_json, max_bytes=POLICY_BYTES)))
+    return SavedPolicy(weights, _read_about(path, policy))
+
+
+def _read_about(path: Path, policy: str) -> dict[str, Any]:
+    return _read(path, policy_key(policy, POLICY), partial(read_json, max_bytes=POLICY_BYTES))
 
 
 def _read(checkpoint: Path, name: str, reader: Callable[[Path], T]) -> T:
