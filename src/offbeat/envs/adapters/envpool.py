@@ -90,9 +90,9 @@ class Pool:
         observation, *parts, info = self._repeated(self._pool.recv())
         for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
             copy_exactly(target, part)
-        prefer_termination(rows)
-        if rows.over is not None:
+        if rows.over is not None:  # a life may be lost in the row of the time limit
             np.logical_or(info["terminated"], rows.truncated, rows.over)
+        prefer_termination(rows)
         self._write(observation, info)
         if self._limit is not None:
             self._require_limit(info["elapsed_step"])
