@@ -38,7 +38,8 @@ ENVS = ("tests.sample_envs.run_envs",)
 LONG: dict[str, Any] = {"max_lag": 1, "checkpoint_every": 500, "eval_every": 1000, "eval_episodes": 2}
 
 
-@pytest.mark.parametrize("kills", [1, *thorough(3)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kills", [1, 3])
 def test_a_run_killed_at_random_moments_and_resumed_has_the_bits_of_an_uninterrupted_run(tmp_path, kills):
     settings = LONG | {"steps": 1000 + 3000 * kills}
     uninterrupted = small_run(tmp_path / "uninterrupted", **settings).path

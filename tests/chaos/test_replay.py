@@ -221,7 +221,8 @@ def test_a_run_interrupted_by_signals_at_random_moments_keeps_its_update_ratio_a
 # --- the main process ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [1, *thorough(2)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kills", [1, 2])
 def test_a_run_killed_at_random_moments_resumes_from_its_last_checkpoint_with_the_same_bits(tmp_path, kills):
     settings: dict[str, Any] = {
         "steps": 100 + 350 * kills,

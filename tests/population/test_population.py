@@ -70,11 +70,11 @@ def test_the_family_tree_and_the_bits_do_not_depend_on_the_order_of_processes(fi
     assert weights(other) == weights(finished)
 
 
-@pytest.mark.parametrize("lag", [1])
-def test_with_a_lag_the_tree_does_not_depend_on_the_order_either(tmp_path, lag):
+@pytest.mark.thorough
+def test_with_a_lag_the_tree_does_not_depend_on_the_order_either(tmp_path):
     trees = []
     for seed in range(2):
-        one = population(tmp_path / str(seed), {"lag": lag})
+        one = population(tmp_path / str(seed), {"lag": 1})
         run_here(one, seed)
         trees.append((tree_of(one), weights(one)))
         assert copies_of(one)

@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.support.runs import SMALL, is_alive
+from tests.support.runs import SMALL
 from tests.support.thorough import thorough
 
 from offbeat.config.importing import import_modules
@@ -170,8 +169,7 @@ def test_an_inference_worker_killed_while_actors_start_is_replaced_before_all_of
         show(it, role, processes)
         if role == "actor":
             os.kill(worker := workers.pop(), signal.SIGKILL)
-            while is_alive(worker):  # else the actor may be ready first
-                time.sleep(0.01)
+            os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)  # else the actor may be ready first
         elif not it.said:
             workers[:] = it.pids
 
