@@ -18,10 +18,11 @@ from offbeat.experiments import launching, running
 from offbeat.experiments.jobs import Job, JobStatus
 from offbeat.experiments.launching import End, LocalProcess
 from offbeat.experiments.progress import JobCounts, Silent
-from offbeat.experiments.running import RESTARTS_AFTER_LOST_NODE, Child, Pool, StopSignals
+from offbeat.experiments.running import RESTARTS_AFTER_LOST_NODE, Child, JobOutcome, Pool, StopSignals
 from offbeat.run_directory.directory import RunDirectory
 
 LOST = End(1, "the node was lost", node_lost=True)
+KILLED = End(-9)
 
 
 class FakeJob(Job):
@@ -102,6 +103,19 @@ def test_a_job_starts_again_after_each_loss_up_to_the_limit(job):
     assert [(outcome.state, outcome.reason, outcome.killed) for outcome in pool.outcomes] == [
         ("failed", "the node was lost", True)
     ]
+
+
+def test_a_job_that_is_started_again_has_not_failed(job):
+    pool = pool_of(FakeLauncher([KILLED, End(0)]))
+    waiting, ended = [job], []
+
+    def restart(outcome: JobOutcome) -> bool:
+        waiting.append(job)
+        return outcome.killed
+
+    pool.run_from(lambda: waiting.pop() if waiting else None, lambda outcome: ended.append(outcome.state), restart)
+    assert ended == ["finished"]
+    assert (pool.counts.finished, pool.counts.failed, pool.failed) == (1, 0, ())
 
 
 def test_the_progress_of_a_job_has_the_phase_that_its_process_has_written(job):

@@ -185,12 +185,19 @@ class Pool:
         waiting = deque(jobs)
         self.run_from(lambda: waiting.popleft() if waiting else None, lambda _outcome: None)
 
-    def run_from(self, next_job: Callable[[], Job | None], on_end: Callable[[JobOutcome], None]) -> None:
+    def run_from(
+        self,
+        next_job: Callable[[], Job | None],
+        on_end: Callable[[JobOutcome], None],
+        restart: Callable[[JobOutcome], bool] = lambda _outcome: False,
+    ) -> None:
         """Run jobs that depend on each other, until none can start and all have ended. Raises as `run`.
 
         Args:
             next_job: returns a job that can start now; None if none can before another one has ended.
             on_end: is called with the outcome of each job.
+            restart: is called with the outcome of each job that failed; returns whether `next_job` returns it again.
+                Then it has not ended.
         """
         running = list[Child]()
         try:
@@ -198,7 +205,7 @@ class Pool:
             while running or self._is_waiting(next_job):
                 for child, end in [(child, end) for child in running if (end := child.poll()) is not None]:
                     running.remove(child)
-                    self._ended(child, end, on_end)
+                    self._ended(child, end, on_end, restart)
                 self._fail_locked(on_end)
                 self._poll(running)
                 self._start(next_job, running)
@@ -267,7 +274,13 @@ class Pool:
                 child.stop()
         self._view.update(lambda: [child.progress() for child in running], self.counts)
 
-    def _ended(self, child: Child, end: End, on_end: Callable[[JobOutcome], None]) -> None:
+    def _ended(
+        self,
+        child: Child,
+        end: End,
+        on_end: Callable[[JobOutcome], None],
+        restart: Callable[[JobOutcome], bool],
+    ) -> None:
         child.close()
         outcome = child.outcome(end)
         name = child.job.name
@@ -275,6 +288,8 @@ class Pool:
             self._losses[name] += 1
             self._waiting.append(_Waiting(child.job, time.monotonic() + _UNLOCK_TIMEOUT_S))
             self._view.message(f"{name}: {end.reason}; it starts again")
+        elif outcome.state == "failed" and not self._stops.requested and restart(outcome):
+            self._view.message(f"{name}: {outcome.reason}; it starts again")
         else:
             self._finish(outcome, on_end)
 

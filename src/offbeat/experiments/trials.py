@@ -97,7 +97,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     try:
         config = config_of(spec, env, settings)
     except ConfigError as error:
-        raise _in_trial(spec.where, env, values, error) from error
+        raise _named(spec.where, "trial", env, values, error) from error
     return Trial(number, env, values, settings, config)
 
 
@@ -112,18 +112,19 @@ def config_of(spec: Spec, env: str, settings: Mapping[str, Any]) -> Config:
     return resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
 
 
-def _in_trial(where: str, env: str, values: Values, error: ConfigError) -> ConfigError:
-    """Return an error with the file, and with the env and the searched values of its trial."""
+def _named(where: str, kind: str, env: str, values: Values, error: ConfigError) -> ConfigError:
+    """Return an error with the file, and with the env and the searched values of its trial, or other `kind`."""
     tried = ", ".join(f"{key} {as_text(value)}" for key, value in values.items())
-    return with_file(where, f"a trial on {env} with {tried}" if tried else env, error)
+    return with_file(where, f"a {kind} on {env} with {tried}" if tried else env, error)
 
 
-def try_envs(trials: list[Trial], where: str, *, elsewhere: bool = False) -> list[TestedEnvs]:
+def try_envs(trials: list[Trial], where: str, *, kind: str = "trial", elsewhere: bool = False) -> list[TestedEnvs]:
     """Take a few steps in each env, and raise ConfigError if a trial could not start; return what each would have.
 
     Args:
         trials: the trials.
         where: the file of the spec, for messages.
+        kind: what they are, for messages.
         elsewhere: whether they run on other machines, so that their GPUs are not here.
 
     Raises:
@@ -146,7 +147,7 @@ def try_envs(trials: list[Trial], where: str, *, elsewhere: bool = False) -> lis
             }
             require_sources(tested.config, specs_of_policies)
         except ConfigError as error:
-            raise _in_trial(where, trial.env, trial.values, error) from error
+            raise _named(where, kind, trial.env, trial.values, error) from error
         if not elsewhere:
             device_of(config)
     return found

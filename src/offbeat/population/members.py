@@ -139,7 +139,8 @@ class Scoring(MemberJob):
         if isinstance(value, bool) or not isinstance(value, int | float):
             known = ", ".join(key for key, number in found.items() if isinstance(number, int | float))
             raise ConfigError(
-                f"{self.name} has no number {rules.objective}, the objective, but {in_short(value)}; it has {known}"
+                f"it has no number {rules.objective}, the objective, but {in_short(value)}: pass another --dir, and "
+                f"choose one of these as the objective: {known}"
             )
         return float(value)
 

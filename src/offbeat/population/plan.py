@@ -196,6 +196,11 @@ def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several
     where = plan.spec.where
     objective = plan.rules.objective
     policy, number = plan.rules.objective_of
+    if policy and len(policies) == 1:
+        raise ConfigError(
+            f"{where}: the objective is {objective}, but each member has one policy, whose numbers are those of the "
+            f"run: write objective = {number!r}"
+        )
     if policy and policy not in policies:
         raise unknown("policy", policy, policies, f"{where}: the objective is {objective}.")
     if number == TEAM_RETURN and not several_agents:
@@ -240,8 +245,9 @@ def _require_values(spec: Spec, population: PopulationSpec) -> None:
             _require_learning(_config(spec, population.settings, {key: gene.low}), key, spec.where)
         reason = reason_against(base, PARAMETERS if key.startswith(f"{PARAMETERS}.") else key)
         if reason or key in hints_of(RunConfig):
+            or_else = ", each member has its own" if key == "seed" else ", or search over it"
             why = reason[0] if reason else "it is not a setting of the algorithm or the env"
-            raise ConfigError(f"{spec.where}: {key} cannot mutate, because {why}: leave it out, or search over it")
+            raise ConfigError(f"{spec.where}: {key} cannot mutate, because {why}: leave it out{or_else}")
         for value in (gene.low, gene.high):
             _config(spec, population.settings, {**lowest, key: value})
 

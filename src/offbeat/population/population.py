@@ -137,7 +137,7 @@ class Population:
             self.write_files()
             view.start()
             try:
-                pool.run_from(schedule.prepare_next, schedule.ended)
+                pool.run_from(schedule.prepare_next, schedule.ended, schedule.restart)
                 with defer_signals():  # a second signal ends the command after the report
                     winner = write_report(self.plan, self.directory, family, schedule.failed)
             finally:
@@ -244,16 +244,24 @@ class Schedule:
         return bool(continuing)
 
     def ended(self, outcome: JobOutcome) -> None:
-        """Enter the score of an evaluation that has ended; start a job that was killed once more."""
+        """Enter the score of an evaluation that has ended, or note that a member has failed."""
         job = outcome.job
         assert isinstance(job, MemberJob)
         self._running.discard(job.member)
         if outcome.state == "finished" and isinstance(job, Scoring):
             self._enter_score(job)
         elif outcome.state == "failed":
-            self._restarts[job.name] += 1
-            if not outcome.killed or self._restarts[job.name] > RESTARTS_AFTER_KILL:
-                self.failed[job.member] = outcome
+            self.failed[job.member] = outcome
+
+    def restart(self, outcome: JobOutcome) -> bool:
+        """Let a job that was killed start again, a limited number of times; return whether it does."""
+        job = outcome.job
+        assert isinstance(job, MemberJob)
+        if not outcome.killed or self._restarts[job.name] >= RESTARTS_AFTER_KILL:
+            return False
+        self._restarts[job.name] += 1
+        self._running.discard(job.member)
+        return True
 
     def _enter_score(self, job: Scoring) -> None:
         try:
@@ -377,7 +385,14 @@ def _require_startable(plan: PopulationPlan, *, elsewhere: bool) -> None:
     Raises:
         ConfigError: the env fails, or does not suit the settings or the objective.
     """
-    env = plan.spec.envs[0]
-    examples = [Trial(number, env, values, {}, config) for number, (values, config) in enumerate(plan.examples())]
-    tested = try_envs(examples, plan.spec.where, elsewhere=elsewhere)[0]
+    examples = [
+        Trial(number, plan.spec.envs[0], {key: _without_zeros(value) for key, value in values.items()}, {}, config)
+        for number, (values, config) in enumerate(plan.examples())
+    ]
+    tested = try_envs(examples, plan.spec.where, kind="member", elsewhere=elsewhere)[0]
     require_measurable(plan, tuple(tested.policies), several_agents=tested.world is not None)
+
+
+def _without_zeros(value: float) -> float:
+    """Return a whole number as an integer, for messages."""
+    return int(value) if value.is_integer() else value
