@@ -18,7 +18,8 @@ from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.run_services import RunServices
 
 SCORE = "eval_return_mean"
-"""Key in policy.json: mean return of the evaluation of these weights, if it had ended when they were saved."""
+"""Key in policy.json: mean return of the evaluation of these weights, if it had ended when they were saved. Of several
+policies all have that of those that learn together: the checkpoint `best` is chosen by it."""
 
 
 class _Evaluated(NamedTuple):

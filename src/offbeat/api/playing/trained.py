@@ -23,8 +23,9 @@ class Trained:
     env_config: EnvConfig = UNSET
     """Settings of the env."""
     eval_return_mean: float | None = None
-    """Mean return of the evaluation of these weights during training. None if they were not evaluated before they were
-    saved, as those of a run that stopped between two evaluations. `Run.metrics` has the run's last evaluation."""
+    """Mean return of the evaluation of these weights during training; in a run with several policies, of all that learn
+    together. None if they were not evaluated before they were saved, as those of a run that stopped between two
+    evaluations. `Run.metrics` has the run's last evaluation, with `policies/NAME/eval_return_mean` of each policy."""
     agents: tuple[Name, ...] = ()
     """In a world with several agents: the names of those that the policy acts for."""
     sides: tuple[tuple[Name, ...], ...] = ()
