@@ -103,6 +103,12 @@ def test_the_tree_on_the_page_names_each_unit_of_the_package():
         assert re.search(rf"^  {unit}(\.py|/) ", tree, re.MULTILINE), unit
 
 
+@pytest.mark.parametrize("package", ["workers", "runtime"])
+def test_the_tables_on_the_page_name_each_module_of_these_packages(package):
+    modules = [name.rpartition(".")[2] for name in MODULES if name.startswith(f"offbeat.{package}.")]
+    assert [module for module in modules if f"`{module}`" not in PAGE and f"`{module}/`" not in PAGE] == []
+
+
 def test_imports_point_to_lower_layers():
     rank = layers()
     wrong = [

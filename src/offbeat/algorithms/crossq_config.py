@@ -27,8 +27,8 @@ class CrossQConfig(SoftActorCriticConfig):
     """Policy and temperature are changed only in every n-th update."""
 
     adam_beta1: Annotated[float, Bound(low=0, below=0.999)] = 0.5
-    """Adam's decay of the mean gradient (beta1), of all networks and of a temperature: with less, steps follow the
-    newest gradients more."""
+    """Adam's decay of the mean gradient (beta1), of all networks, and of a temperature that is learned: with less,
+    steps follow the newest gradients more."""
 
     title: ClassVar[str] = "CrossQ"
     unsupported_settings: ClassVar[Mapping[str, str]] = {

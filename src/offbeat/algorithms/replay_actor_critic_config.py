@@ -44,8 +44,8 @@ class ReplayActorCriticConfig(ReplayConfig):
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
     adam_beta1: Annotated[float, Bound(low=0, below=0.999)] = 0.9
-    """Adam's decay of the mean gradient (beta1), of all networks and of a temperature: with less, steps follow the
-    newest gradients more."""
+    """Adam's decay of the mean gradient (beta1), of all networks, and of a temperature that is learned: with less,
+    steps follow the newest gradients more."""
 
     splits_updates: ClassVar[bool] = True
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")

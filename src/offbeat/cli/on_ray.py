@@ -34,7 +34,8 @@ Cpus = Annotated[
     str | None,
     arg(
         metavar="N",
-        help="CPUs that each session, evaluation or match reserves on its node. Only with --on ray.",
+        help="CPUs that each session, evaluation or match reserves on its node. Default: 1, or in `offbeat run` as "
+        "many as the layout of the session uses. Only with --on ray.",
         help_behavior_hint="",
     ),
 ]
@@ -42,7 +43,8 @@ Gpus = Annotated[
     str | None,
     arg(
         metavar="N",
-        help="GPUs that each session, evaluation or match reserves on its node; it sees no others. Only with --on ray.",
+        help="GPUs that each session, evaluation or match reserves on its node; it sees no others. Default: 0, or in "
+        "`offbeat run` as many as the settings of the session name. Only with --on ray.",
         help_behavior_hint="",
     ),
 ]

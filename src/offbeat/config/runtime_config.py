@@ -110,8 +110,8 @@ class RuntimeConfig:
     """The same for a call in which an episode starts or the state is saved."""
     stall_timeout_s: Positive = 120.0
     """Seconds without progress outside of its envs after which a worker counts as hung. A process has 2.5 times as long
-    to start. If it is the learner in the main thread, a callback, or an env that closes there, the run continues, with
-    a message."""
+    to start, and at least 30 seconds. If it is the learner in the main thread, a callback, or an env that closes there,
+    the run continues, with a message."""
     start_together: Count | None = None
     """Processes that are started at the same time, for envs that start slowly; none: all. Only for processes
     and hogwild."""
