@@ -20,7 +20,7 @@ import offbeat as library
 from offbeat.api.playing.load import load
 from offbeat.config import importing, registry
 from offbeat.config.installed import is_installed
-from offbeat.config.trust import Code, flags_for, require
+from offbeat.config.trust import Code, code_to_run, flags_for, require
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
@@ -376,6 +376,11 @@ def test_a_run_is_resumed_on_another_ray_cluster_that_the_caller_names(sound, tm
     said = offbeat("resume", run, "--set", "ray_address=10.0.0.2:6379")
     assert "nobody answers" in said.err
     assert addresses == ["10.0.0.2:6379"]
+
+
+def test_a_runtime_of_a_module_that_is_not_imported_yet_may_use_the_ray_cluster_that_a_run_names():
+    tables = {"run": {}, "runtime": {"runtime": "theirs", "ray_address": ELSEWHERE}}
+    assert ELSEWHERE in " ".join(code_to_run(tables).clusters)
 
 
 @pytest.mark.parametrize("table", ["[settings]", "[search.over]"])

@@ -182,6 +182,21 @@ def test_a_full_checkpoint_is_saved_beside_a_weights_only_one_of_the_same_step(t
     assert load(store.path("latest")).state == {"number": 1}
 
 
+def test_a_checkpoint_that_is_partly_deleted_is_not_found(tmp_path, monkeypatch):
+    store = store_in(tmp_path, max_full=1)
+    store.save(1, full(1), ["latest"])
+
+    def fail(path: Path, **_options: object) -> None:
+        if path.exists():
+            next(path.iterdir()).unlink()
+            raise OSError("it is killed here")
+
+    monkeypatch.setattr(checkpoint_store.shutil, "rmtree", fail)
+    with pytest.raises(OSError, match="killed"):
+        checkpoint_store.delete_whole(store.path("latest").resolve())
+    assert not list((tmp_path / "checkpoints").glob("step-*"))
+
+
 def test_temporary_files_of_a_killed_process_are_deleted(tmp_path):
     store = store_in(tmp_path)
     store.save(1, full(1), ["latest"])

@@ -402,6 +402,15 @@ def test_a_commit_publishes_the_timings_of_the_actor():
     bell.close()
 
 
+def test_the_spans_of_other_work_are_added_up(monkeypatch):
+    board, times = board_of(1), iter([1.0, 3.0, 10.0, 14.0])
+    monkeypatch.setattr("offbeat.runtime.gate.monotonic", lambda: next(times))
+    for _span in range(2):
+        board.start_other_work()
+        board.end_other_work()
+    assert board.other_work_s == 2.0 + 4.0
+
+
 def test_a_restarted_actor_adds_to_the_other_work_of_the_process_that_died():
     board, bell = board_of(1), Bell.make()
     board.seconds[0][ACTIVITIES.index(OTHER_WORK)] = 2.0

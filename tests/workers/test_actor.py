@@ -16,7 +16,18 @@ from tests.support.thorough import thorough
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import Closed, EnvFailed, NetworkFailed, RunFailed
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.types import NOT_ENDED, Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
+from offbeat.core.types import (
+    ENV_STEP,
+    NO_DECISION,
+    NOT_ENDED,
+    Acted,
+    ActionSpec,
+    Array,
+    EnvSpec,
+    Field,
+    Tree,
+    env_fields,
+)
 from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
@@ -264,6 +275,28 @@ def test_a_restored_actor_continues_bit_for_bit(env, groups):
         assert_same(slot, twin)
     ended = np.concatenate([slot["terminated"] | slot["truncated"] for slot in expected])
     assert ended.any(), "no episode ended: its return was not put to the test"
+
+
+def test_an_actor_that_is_restored_after_a_cut_begins_with_a_reset_row():
+    stage, other = Stage("CartPole-v1"), Stage("CartPole-v1")
+    stage.actor.start(0, cut=True)
+    state = stage.actor.snapshot()
+    assert state is not None
+    other.actor.start(0)
+    other.actor.restore(state)
+    assert not other.act(0)[0]["valid"][0].any()
+
+
+def test_the_reset_row_after_a_cut_has_nothing_of_the_ticket_that_the_slot_had_before():
+    stage = Stage("CartPole-v1")
+    stage.envs.spec = replace(stage.envs.spec, info=("success",))
+    stage.actor.start(0, cut=True)
+    slot = stage.slot() | {name: np.ones((LENGTH + 1, COLUMNS), np.bool_) for name in (NO_DECISION, ENV_STEP)}
+    slot["info"] = np.ones((LENGTH + 1, COLUMNS, 1), np.float32)
+    stage.columns.start_ticket(PolicyWork(stage.vector, slot), 0, 0.0, 1)
+    assert not slot[NO_DECISION][0].any()
+    assert not slot[ENV_STEP][0].any()
+    assert np.isnan(slot["info"][0]).all()
 
 
 def test_an_actor_on_envs_without_snapshots_has_no_snapshot_and_refuses_restore():
