@@ -53,7 +53,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
         {"shared_trunk": True, "exploration": "symmetric_kl", "entropy_coef": 0.1, "activation": "relu"},
     ),
     "Gaussian": ("matrix", 0, {"value_clip": 0.2, "entropy_coef": 0.05, "normalize_advantages": False}),
-    "Gaussian, lagging, recomputed": ("box", 2, {"clip": 0.05, "recompute_advantages": True}),
+    "Gaussian, lagging, recomputed": ("box", 2, {"clip": 0.05, "recompute_advantages": True, "value_clip": 0.01}),
     "Gaussian, corrected": (
         "box",
         2,

@@ -195,6 +195,7 @@ class Twin:
         self.proximal = now if self.corrected else behavior
         self.log_ratio = {where: now[where] - behavior[where] for where in rows.inner}
         self._target(batch, rows)
+        self.values_at_start = self.values
 
     @torch.no_grad()
     def _target(self, batch: Tree, rows: _Rows) -> None:
@@ -275,7 +276,7 @@ class PPOTwin(Twin):
         return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
     def _value_loss(self, where: Place, value: Tensor) -> Tensor:
-        clip, target, before = self.config.value_clip, self.targets[where], self.values[where]
+        clip, target, before = self.config.value_clip, self.targets[where], self.values_at_start[where]
         loss = super()._value_loss(where, value)
         if clip is None:
             return loss

@@ -19,7 +19,7 @@ from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
-from offbeat.run_directory import directory
+from offbeat.run_directory import directory, lock
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.links import require_inside
@@ -277,6 +277,14 @@ def test_a_forked_process_has_no_lock_of_its_parent(tmp_path):
             os._exit(tmp_path / ".lock" in {entry.resolve() for entry in Path("/proc/self/fd").iterdir()})
         assert os.waitpid(child, 0)[1] == 0
         assert run.is_locked()
+
+
+def test_a_lock_can_be_taken_although_a_process_asks_for_a_moment_whether_it_is_locked(tmp_path, monkeypatch):
+    with (tmp_path / ".lock").open("a") as file, (tmp_path / ".lock").open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        monkeypatch.setattr(lock.time, "sleep", lambda _seconds: fcntl.flock(asking, fcntl.LOCK_UN))
+        with locked(file, "in use"):
+            assert is_locked(tmp_path / ".lock")
 
 
 def test_a_lock_ends_for_all_processes_that_share_it(tmp_path):

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
 import threading
+import time
 from itertools import count
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+from tests.support.copying_device import CopyingBuffers
 
 from offbeat.core import threads
 from offbeat.core.errors import Closed, RunFailed
+from offbeat.core.pace import OnPolicyPace
 from offbeat.metrics.timings import Timings
 from offbeat.workers import loader as loader_module
+from offbeat.workers import staging
 from offbeat.workers.loader import LoadAhead, Loader
+from offbeat.workers.staging import Staging
+from offbeat.workers.unroll_feed import UnrollFeed
 
 PATIENCE_S = 30.0
 """No test waits longer, whatever fails."""
@@ -120,3 +129,22 @@ def test_a_closed_loader_ends_whether_it_waits_for_permission_or_for_tickets(all
     assert started.wait(PATIENCE_S if allowed else 0.0) == bool(allowed)
     loader.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "offbeat loader of batch"]
+
+
+# --- batches of unrolls -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", [{}, {"resident_batches": 2, "passes": 2}])
+def test_no_batch_is_loaded_into_buffers_that_are_in_use(monkeypatch, layout):
+    monkeypatch.setitem(staging.BUFFERS, "cpu", CopyingBuffers)  # which refuse it
+    arrays = {"reward": np.zeros((2, 1), np.float32), "behavior_version": np.zeros(1)}
+    unrolls: Any = SimpleNamespace(pace=OnPolicyPace(1, max_lag=9, **layout), arrays_of=lambda _step: arrays)
+    feed = UnrollFeed(unrolls, Staging("cpu"), AHEAD)
+    feed.load_ahead(lambda *_all_are_committed: None)
+    try:
+        for step in range(8):
+            feed.take(step, Timings())
+            time.sleep(0.02)  # the thread loads all that it may
+            feed.published(step + 1)
+    finally:
+        feed.stop_loading()

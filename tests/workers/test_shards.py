@@ -19,7 +19,7 @@ from tests.support.update_cases import stages_on_a_device
 from tests.support.update_rows import bench
 from torch import Tensor
 
-from offbeat.algorithms.base import Batch, LossResult, Minibatch
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, Shard
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.algorithms.off_policy import OffPolicy
 from offbeat.algorithms.ppo import PPOConfig
@@ -28,6 +28,7 @@ from offbeat.core.types import Array
 from offbeat.models.collective import ALONE, AllShards, Collective
 from offbeat.models.storage import Storage
 from offbeat.workers.gradients import Gradients
+from offbeat.workers.shard_vectors import VectorLayout
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 EACH_CASE = pytest.mark.parametrize("case", SHARD_CASES)
@@ -99,6 +100,15 @@ def test_gradients_and_results_of_shards_are_those_of_the_whole_minibatch(case, 
         assert float(result.loss) == pytest.approx(float(expected.loss), rel=1e-4, abs=1e-5)
         assert_close(expected.metrics, result.metrics)
         assert_close(expected.outputs, result.outputs)
+
+
+def test_shards_are_added_up_in_the_order_of_a_binary_tree():
+    vectors, gradients = torch.randn(5, 101, generator=torch.Generator().manual_seed(0)), torch.empty(100)
+    shards = [Shard(slice(k, k + 1), 1, dict) for k in range(5)]
+    result = VectorLayout("loss", 100, (), (), (), ()).combined(vectors, gradients, shards)
+    sums = ((vectors[0] + vectors[1]) + (vectors[2] + vectors[3])) + vectors[4]
+    assert torch.equal(gradients, sums[:100] / 5)
+    assert torch.equal(result.loss, sums[100] / 5)
 
 
 TARGETS = ("advantage", "value_target", "proximal_value", "reference_log_prob")
