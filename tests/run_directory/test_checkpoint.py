@@ -191,7 +191,7 @@ def test_a_checkpoint_that_is_partly_deleted_is_not_found(tmp_path, monkeypatch)
             next(path.iterdir()).unlink()
             raise OSError("it is killed here")
 
-    monkeypatch.setattr(checkpoint_store.shutil, "rmtree", fail)
+    monkeypatch.setattr("shutil.rmtree", fail)
     with pytest.raises(OSError, match="killed"):
         checkpoint_store.delete_whole(store.path("latest").resolve())
     assert not list((tmp_path / "checkpoints").glob("step-*"))
