@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
-from offbeat.run_directory import directory, lock
+from offbeat.run_directory import directory
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.links import require_inside
@@ -282,7 +283,7 @@ def test_a_forked_process_has_no_lock_of_its_parent(tmp_path):
 def test_a_lock_can_be_taken_although_a_process_asks_for_a_moment_whether_it_is_locked(tmp_path, monkeypatch):
     with (tmp_path / ".lock").open("a") as file, (tmp_path / ".lock").open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
-        monkeypatch.setattr(lock.time, "sleep", lambda _seconds: fcntl.flock(asking, fcntl.LOCK_UN))
+        monkeypatch.setattr(time, "sleep", lambda _seconds: fcntl.flock(asking, fcntl.LOCK_UN))
         with locked(file, "in use"):
             assert is_locked(tmp_path / ".lock")
 

@@ -27,6 +27,7 @@ from offbeat.runtime import supervisor
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.board import Board, board_slabs
+from offbeat.runtime.deadline import Span
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.runtimes import acting_of, build
@@ -281,6 +282,24 @@ def test_the_state_of_envs_is_that_of_the_present_pause():
     supervised = supervisor_of(lambda *_: FakeProcess(), Board(private_arena(board_slabs(1)), 1))
     supervised.start(1)
     assert supervised.snapshots(8, lambda: None) == [{"state": "present"}]
+
+
+@pytest.mark.parametrize(("span", "seconds"), [(Span.STEP, supervisor.ENV_CLOSE_S), (Span.WORK, supervisor.CLOSE_S)])
+def test_a_child_in_an_env_call_has_less_time_to_end(monkeypatch, span, seconds):
+    clock, waits = count(), list[float]()  # a second passes between two looks at it
+    monkeypatch.setattr(supervisor, "monotonic", lambda: float(next(clock)))
+
+    class Hangs(FakeProcess):
+        def exits_within(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return False
+
+    board = Board(private_arena(board_slabs(1)), 1)
+    board.deadlines[0].set(span, 60.0)
+    supervised = supervisor_of(lambda *_: Hangs(), board)
+    supervised.processes.append(Hangs())
+    supervised.close()
+    assert len(waits) == seconds - 1
 
 
 def test_all_processes_are_killed_if_one_does_not_end_and_warnings_are_errors():
