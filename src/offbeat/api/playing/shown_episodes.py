@@ -30,7 +30,7 @@ class EnvEpisode:
     ) -> None:
         ((self._name, given),) = policies.items()
         self._policy = LoadedPolicy(given.policy, given.trained)  # the caller's one keeps its memory
-        self._env, self._seed, self._max_steps = env, seed, max_steps
+        self._seed, self._max_steps = seed, max_steps
         self._call = _Calls(env, self._policy.trained.env, "env", in_window)
         self.returns, self.length, self.ended = {self._name: 0.0}, 0, False
         self.earlier_returns: list[float] = []
@@ -103,7 +103,7 @@ class WorldEpisode:
         Raises:
             ConfigError: an agent of the world has no policy.
         """
-        self._world, self._seed, self._max_steps = world, seed, max_steps
+        self._seed, self._max_steps = seed, max_steps
         trained = next(iter(policies.values())).trained
         self._id, self._limit = trained.env, trained.env_config.max_episode_steps
         self._call = _Calls(world, self._id, "world", in_window)

@@ -65,7 +65,7 @@ class Dispatcher:
             bell: wakes the dispatcher; the learner rings it too.
             learner_bell: wakes the learner.
         """
-        self._plan, self._memory, self._board, self._bell = plan, memory, board, bell
+        self._plan, self._board, self._bell = plan, board, bell
         self._gates = [
             TicketGate(board, plan.pace, plan.runtime, index, learner_bell) for index in range(board.workers)
         ]
