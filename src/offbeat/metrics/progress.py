@@ -46,8 +46,9 @@ class Rates:
     Time in which the run was suspended does not count: it says nothing about the speed of the run from then on.
     """
 
-    def __init__(self, windows_s: tuple[float, ...] = (10.0, 60.0, 300.0)) -> None:
-        self.windows_s = windows_s
+    windows_s = (10.0, 60.0, 300.0)
+
+    def __init__(self) -> None:
         self._samples: deque[tuple[float, int, int]] = deque()
         self._now = (0.0, 0, 0)
         self._suspended_s = 0.0

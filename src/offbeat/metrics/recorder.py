@@ -94,7 +94,7 @@ class Recorder:
         window = self._episodes if policy == DEFAULT_POLICY else self._of_policies[policy]
         window.add(returns, lengths)
 
-    def add_agent_steps(self, count: int, policy: str = DEFAULT_POLICY) -> None:
+    def add_agent_steps(self, count: int, policy: str) -> None:
         """Add the decisions that a policy has learned from in a learning step; with one policy, counters have them."""
         if policy != DEFAULT_POLICY:
             self._agent_steps[policy] += count

@@ -82,21 +82,25 @@ def _only(keys: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- labels -------------------------------------------------------------------------------------------------
 
+MAX_KEYS = 4
+"""Usual maximum number of settings in a label."""
 
-def labels_of(panels: Sequence[Sequence[Mapping[str, Any]]], max_keys: int = 4) -> list[list[str]]:
+
+def labels_of(panels: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[str]]:
     """Return the labels of the groups of each panel, such as 'clip 0.1, epochs 4': the settings that differ.
+
+    Settings beyond MAX_KEYS are counted. Where two groups would have the same label, those in which they differ come
+    first, and labels are as long as they need to be.
 
     Args:
         panels: Settings of each group of each panel. A setting is named in all panels if it differs in one of them.
-        max_keys: Maximum number of settings in a label; further ones are counted. Where two groups would have the same
-            label, those in which they differ come first, and labels are as long as they need to be.
     """
     differing = list(dict.fromkeys(key for groups in panels for key in _differing(groups)))
-    labels = _labels(panels, differing, max_keys)
+    labels = _labels(panels, differing, MAX_KEYS)
     if deciding := _omitted(panels, labels):
         first = (LABEL, ALGORITHM, ENV, *deciding)
         differing.sort(key=lambda key: key not in first)
-        for number in range(max_keys, max(max_keys, len(differing)) + 1):
+        for number in range(MAX_KEYS, max(MAX_KEYS, len(differing)) + 1):
             labels = _labels(panels, differing, number, deciding)
             if not _omitted(panels, labels):
                 break

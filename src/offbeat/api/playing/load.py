@@ -130,7 +130,7 @@ def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Che
 
 
 def _all_loaded_from(
-    saved: Checkpoint, where: str, code: Code, encoder: EncoderFactory | None = None, trust_code: bool = False
+    saved: Checkpoint, where: str, code: Code, encoder: EncoderFactory | None, trust_code: bool
 ) -> dict[str, LoadedPolicy]:
     """Return all policies of a checkpoint, by name. The arguments are those of `loaded_from`."""
     return {name: loaded_from(saved, where, code, encoder, trust_code, policy=name) for name in saved.policies}
