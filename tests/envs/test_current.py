@@ -165,3 +165,14 @@ def test_loop_that_has_not_begun_calls_no_env():
     method = Blocking()
     with blocked_in(method, lambda: call_before_loop(method)) as thread:
         assert env_called_by(thread) is None
+
+
+def test_a_function_whose_constants_have_no_hash_is_passed_over():
+    method = Blocking()
+
+    def call() -> None:
+        method()
+
+    call.__code__ = call.__code__.replace(co_consts=(*call.__code__.co_consts, {}))
+    with blocked_in(method, call) as thread:
+        assert env_called_by(thread) is None

@@ -118,7 +118,7 @@ def weights_of(run: Path, name: str = "latest") -> bytes:
 
 def lines_of(run: Path) -> list[dict[str, Any]]:
     """Return the metrics lines, none where a run has not begun to write them."""
-    return read_metrics(run / "metrics.jsonl")
+    return read_metrics(run) if (run / "metrics.jsonl").exists() else []
 
 
 def status_of(run: Path) -> dict[str, Any]:

@@ -16,7 +16,8 @@ Index = Callable[[Mapping[str, Any]], int]
 """Returns the index of the env that a function is calling, among those of the actor, from its local variables."""
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LOOPS: dict[CodeType, Index] = {}
+_LOOPS: dict[int, tuple[CodeType, Index]] = {}
+"""By the `id` of the code: the hash of another frame's code needs that of its constants, which may be dicts."""
 
 
 def calls_envs(index: Index) -> Callable[[F], F]:
@@ -27,7 +28,7 @@ def calls_envs(index: Index) -> Callable[[F], F]:
     """
 
     def declare(function: F) -> F:
-        _LOOPS[function.__code__] = index
+        _LOOPS[id(function.__code__)] = function.__code__, index
         return function
 
     return declare
@@ -41,9 +42,8 @@ def env_called_by(thread: int) -> int | None:
     """
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to other threads' frames
     while frame is not None:
-        index = _LOOPS.get(frame.f_code)
-        if index is not None:
+        if (loop := _LOOPS.get(id(frame.f_code))) is not None:
             with suppress(KeyError):  # the loop has not begun
-                return index(frame.f_locals)
+                return loop[1](frame.f_locals)
         frame = frame.f_back
     return None
