@@ -95,7 +95,7 @@ def test_an_evaluation_whose_env_hangs_in_close_counts():
     assert said.code == 0, said.err
     last = last_line()
     assert (last["evaluations"], last["evaluations_failed"], last["evaluator_restarts"]) == (2, 0, 1)
-    assert "that did not return in time (reset_timeout_s)" in said.err
+    assert "(stall_timeout_s)" in said.err
 
 
 def test_a_killed_evaluator_is_restarted(monkeypatch):

@@ -32,6 +32,7 @@ class EvaluatorReport(NamedTuple):
     """Number of the evaluation, from 0."""
     evaluation: Evaluation
     seconds: float
+    """Seconds that it took, and those in which the envs of the one before were closed."""
     waited_s: float
     """Seconds of these in which the process waited for a core."""
 
@@ -90,6 +91,7 @@ def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
     if not all(policy.spec.plain for policy in plan.policies):
         limit(launch.threads)
     child.report("ready", None)
+    closing_s = 0.0
     while True:
         number = _wait(shared, deadline, bell)
         started, waited = monotonic(), waited_for_core_s()
@@ -97,12 +99,13 @@ def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
             policy.load(shared.vectors[name].copy())
         attempt = launch.attempt if number == launch.number else 0
         evaluation = plan.evaluate(policies, child.closing, attempt=attempt, watch=deadline)
-        seconds, waited_s = monotonic() - started, waited_for_core_s() - waited
+        seconds, waited_s = monotonic() - started + closing_s, waited_for_core_s() - waited
         child.report("evaluated", EvaluatorReport(number, evaluation, seconds, waited_s))
         shared.next[0][0] = number + 1
-        deadline.enter(resets=True)  # after the report: an env that hangs while it is closed costs only a restart
+        closing = monotonic()  # after the report: an env that hangs while it is closed costs only a restart
+        deadline.renew()
         child.closing.close()
-        deadline.leave()
+        closing_s = monotonic() - closing
 
 
 def _wait(shared: EvaluatorBoard, deadline: WorkerDeadline, bell: Bell) -> int:
