@@ -280,6 +280,39 @@ def test_the_command_of_a_new_run_has_the_runtime_of_the_run(settings, key, valu
     assert new.runtime == replace(config.runtime, **({} if key == "seed" else {key: value}))
 
 
+def test_the_command_of_a_new_run_has_the_runtime_also_if_its_usual_settings_are_refused():
+    config = resolve("sac", "Pendulum-v1", flags={"runtime": "hogwild", "workers": 2}, assignments={"warmup": 512})
+    with pytest.raises(ConfigError, match="the first sample of each needs"):
+        resolve("sac", "Pendulum-v1", flags={"runtime": "hogwild"})
+    with pytest.raises(ConfigError) as refused:
+        changed_config(config, {"seed": 5}, Path("runs/a"))
+    command = _parse(command_in(refused.value))
+    assert isinstance(command, Train)
+    assert command.config().settings == config.settings
+    assert command.config().runtime == config.runtime
+
+
+def test_the_command_of_a_new_run_that_measures_its_layout_has_no_number_of_actors():
+    config = resolve("ppo", "CartPole-v1", flags={"runtime": "processes", "actors": 2})
+    with pytest.raises(ConfigError) as refused:
+        changed_config(config, {"split": "measured"}, Path("runs/a"))
+    command = _parse(command_in(refused.value))
+    assert isinstance(command, Train)
+    assert command.config().runtime.split == "measured"
+
+
+def test_the_command_of_a_new_run_has_the_preset_that_was_given():
+    with pytest.raises(ConfigError) as refused:
+        changed_config(resolve("ppo", "CartPole-v1"), {"algorithm": "dqn", "preset": "none"}, Path("runs/a"))
+    assert command_in(refused.value)[3:] == ["--preset", "none"]
+
+
+def test_a_function_that_chooses_policies_is_refused_in_a_resume():
+    config = resolve("ppo", "offbeat.envs.testing.games:Nim", flags={"policies": lambda _agent: "all"})
+    with pytest.raises(ConfigError, match="a resume cannot change it to other tables"):
+        changed_config(config, {"policies": lambda _agent: "one"}, Path("runs/a"))
+
+
 def test_the_command_of_a_new_run_has_the_arguments_of_the_env_that_were_given():
     config = resolve("ppo", "CartPole-v1", flags={"kwargs": {"sutton_barto_reward": True}})
     with pytest.raises(ConfigError, match="--env-kwargs sutton_barto_reward=false`"):

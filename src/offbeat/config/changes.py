@@ -79,8 +79,9 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
         if key in given and given[key] != getattr(config.run, key):
             raise _refused(config, run, given, key, getattr(config.run, key), given[key], *_RUN[key])
     if "policies" in given and not _same_policies(config, given["policies"]):
-        kinds = config.run.policies, choice_of(given["policies"]).kind
-        raise _refused(config, run, given, "policies", *kinds, *_OF_THE_RUN)
+        kind = choice_of(given["policies"]).kind
+        wanted = f"other {kind}" if kind == config.run.policies else kind
+        raise _refused(config, run, given, "policies", config.run.policies, wanted, *_OF_THE_RUN)
     others = {key: value for key, value in given.items() if key not in ("algorithm", "env", "preset", "policies")}
     after = with_settings(config, others)
     if config.league is None and after.league is not None:
@@ -99,7 +100,7 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
 def _same_policies(config: Config, given: object) -> bool:
     """Whether a run already has the given policies."""
     choice = choice_of(given)
-    if choice.kind != config.run.policies:
+    if choice.kind != config.run.policies or choice.assignment is not None:
         return False
     return choice.tables is None or read_policies(choice.tables, "policies") == config.policies
 

@@ -32,7 +32,7 @@ _FILE = Path("FILE.toml")
 
 
 def anew(config: Config, run: Path, given: Mapping[str, object]) -> str:
-    """Return the remedy to start a new run like another one, with its command.
+    """Return the remedy to start a new run with the policies, the league and the imports of another one.
 
     Args:
         config: the config of the other run.
@@ -52,7 +52,9 @@ def from_weights(config: Config, run: Path, given: Mapping[str, object] = NOTHIN
         given: the settings of the new run, by key. They may have the env.
     """
     file, note, env = run / "config.toml", "", str(given.get("env", config.run.env))
-    if any(policy.init_policy or (policy.train and policy.init_from) for policy in config.policies.values()):
+    if "policies" not in given and any(
+        policy.init_policy or (policy.train and policy.init_from) for policy in config.policies.values()
+    ):
         note = f", where FILE.toml has the tables [policies.NAME] of {file} without init_from and init_policy"
         file = _FILE
     own = {"init_from": run, **_world(config, file), **_own(config, env, given)}
@@ -87,13 +89,14 @@ def _own(config: Config, env: str, given: Collection[str]) -> dict[str, object]:
     keys = [*of_runtime, *hints_of(EnvConfig), *hints_of(type(config.settings))]
     if env != config.run.env:
         keys = [*of_runtime[:1], *config.settings.network_keys]
-    with suppress(ConfigError):  # the new env may be misspelt
-        flags = {} if runtime == _usual_runtime(config, env) or not of_runtime else {"runtime": runtime}
-        usual = values_of(resolve(config.run.algorithm, env, flags=flags))
-        own = flags | {key: values[key] for key in keys if values[key] != usual[key]}
-        if "actors" in own:  # then split is given by itself
-            own.pop("split", None)
-        return own
+    usual_runtime = {} if runtime == _usual_runtime(config, env) or not of_runtime else {"runtime": runtime}
+    for flags in (usual_runtime, {}):  # with its usual settings the runtime may be refused
+        with suppress(ConfigError):  # the new env may be misspelt
+            usual = values_of(resolve(config.run.algorithm, env, flags=flags))
+            own = flags | {key: values[key] for key in keys if values[key] != usual[key]}
+            if "actors" in own:  # then split is given by itself, and the other way round
+                own.pop("actors" if "split" in given else "split", None)
+            return own
     return {}
 
 
@@ -134,12 +137,14 @@ def _flat(settings: Mapping[str, object]) -> dict[str, object]:
 
 def _flags(settings: Mapping[str, object]) -> list[str]:
     """Return the flags that give a new run these settings, quoted as for a shell."""
-    hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig), "preset": None}
+    hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig)}
     flags, assigned, arguments = [], {}, {}
     for key, value in settings.items():
         if key == "policies":
             flags.append(f"--policies {_policies_text(value)}")
-        elif key in hints and (key == "preset" or flag_of(hints[key])):
+        elif key == "preset":
+            flags.append(f"--preset {quote(as_text(value))}")
+        elif key in hints and flag_of(hints[key]):
             flags.append(syntax_of(key, hints[key], quote(as_text(value))))
         elif key.startswith(KWARGS):
             arguments[key.removeprefix(KWARGS)] = value
