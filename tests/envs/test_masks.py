@@ -17,6 +17,7 @@ from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
 from offbeat.envs.actions import random_actions
+from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.checking.check import check_env, preflight
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
@@ -154,3 +155,24 @@ def test_an_env_with_an_invalid_mask_is_reported_with_its_column(name: str, says
     envs = make_envs(f"zoo/{name}-v0", 2, seed=0, info_mask=name != "NothingAllowed")
     with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, env [01]: .*{says}"):
         played(envs, 20)
+
+
+class WrongValues(gym.Env[Any, Any]):
+    """Returns wrong values from a method, and has masks in a method."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def step(self, _action: Any) -> Any:
+        return self.returned
+
+    def action_masks(self) -> Any:
+        return np.ones(2, np.int8)
+
+
+@pytest.mark.parametrize("returned", [None, 3, (), (0, 0.0, np.zeros(2, bool), False, {})], ids=str)
+def test_wrong_values_of_an_env_with_masks_in_a_method_are_passed_on(returned):
+    passed = with_masks_in_infos(WrongValues(returned)).step(0)
+    assert passed is returned or passed[:-1] == returned[:-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from offbeat.core.types import INFO_MASK
 
@@ -12,7 +13,7 @@ _METHOD = "action_masks"
 
 
 class MaskInInfos(gym.Wrapper[Any, Any, Any, Any]):
-    """Puts the mask into the infos that have none. It is not read after the last step of an episode."""
+    """Puts the mask into the infos that have none. It is not read after a step that terminates the episode."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset the env."""
@@ -21,13 +22,21 @@ class MaskInInfos(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         """Step the env."""
         returned: Any = self.env.step(action)
-        return returned if len(returned) == 5 and returned[2] else self._with_mask(returned)
+        return returned if _is_terminated(returned) else self._with_mask(returned)
 
     def _with_mask(self, returned: Any) -> Any:
         """Return the values of a call, with the mask in the info; wrong ones as they are: they are refused later."""
-        if not isinstance(returned, tuple) or not isinstance(returned[-1], dict) or INFO_MASK in returned[-1]:
+        is_tuple = isinstance(returned, tuple) and len(returned) > 0
+        if not is_tuple or not isinstance(returned[-1], dict) or INFO_MASK in returned[-1]:
             return returned
         return *returned[:-1], {**returned[-1], INFO_MASK: self.env.get_wrapper_attr(_METHOD)()}
+
+
+def _is_terminated(returned: Any) -> bool:
+    """Whether these values of `step` say so; wrong ones do not."""
+    if not isinstance(returned, tuple) or len(returned) != 5:
+        return False
+    return isinstance(returned[2], bool | np.bool_) and bool(returned[2])
 
 
 def with_masks_in_infos(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
