@@ -331,6 +331,14 @@ def test_an_exported_file_that_disagrees_with_the_policy_is_deleted(encoder, mad
     assert not log.buffer
 
 
+def test_the_cause_of_an_error_of_an_encoder_names_the_encoder():
+    ours = RunFailed("encoder own raised KeyError")
+    ours.__cause__ = KeyError("scale")
+    theirs = ValueError("torch")
+    theirs.__cause__ = ours
+    assert cause_of(theirs) == "RunFailed: encoder own raised KeyError"
+
+
 def test_the_cause_of_an_error_has_no_colours():
     assert cause_of(ValueError("this is \x1b[96mstep 1/3\x1b[0m\n\nRefer to ...")) == "ValueError: this is step 1/3"
 

@@ -131,7 +131,7 @@ def _found(run: Runner, inputs: Tree) -> Tree:
 
 def cause_of(error: BaseException) -> str:
     """Return the first cause of an error in one line, with the code that torch names: it writes pages."""
-    while error.__cause__ is not None:
+    while error.__cause__ is not None and not isinstance(error, RunFailed):  # which names the encoder
         error = error.__cause__
     message, _, code = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("The following call raised this error:")
     parts = (" ".join(part.split())[:300] for part in (message.strip().partition("\n\n")[0], code))
