@@ -196,7 +196,8 @@ def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several
     where = plan.spec.where
     objective = plan.rules.objective
     policy, number = plan.rules.objective_of
-    if policy and len(policies) == 1:
+    of_run = number in EVALUATED or number.startswith("eval_") or policies[0] == DEFAULT_POLICY
+    if policy and len(policies) == 1 and of_run:
         raise ConfigError(
             f"{where}: the objective is {objective}, but each member has one policy, whose numbers are those of the "
             f"run: write objective = {number!r}"
