@@ -100,7 +100,9 @@ def test_a_run_whose_updates_were_all_refused_says_that_it_has_learned_nothing(t
     settings = {**SMALL, "steps": 64, "unroll_length": 8, "envs_per_actor": 4, "minibatch_size": 32}
     run = offbeat.train(NaNLoss, "CartPole-v1", run_dir=tmp_path / "run", **settings)
     assert run.metrics["updates"] == run.metrics["updates_refused"] > 0
-    assert run.reason.startswith(f"{FOUND}: all {run.metrics['updates']} updates were refused, because the loss or a")
+    assert run.reason.startswith(
+        f"no update was made in full: all {run.metrics['updates']} were refused, because the loss or a"
+    )
 
 
 def test_the_first_update_follows_from_warmup_and_ratio():

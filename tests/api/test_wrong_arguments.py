@@ -90,7 +90,7 @@ RUN = object()
         ("train", ["ppo", "CartPole-v1"], {"settings": {"gamma": 0.9}}, "pass each setting by its name, such as gamma"),
         ("train", ["ppo", "A-v0"], {"env_kwargs": {"a": {"b": [1, None]}}}, "env_kwargs['a']['b'][1] is None, but a"),
         ("train", ["ppo", "A-v0"], {"env_kwargs": {"a": {"b": {3: 1}}}}, "env_kwargs['a']['b'] is {3: 1}, but a"),
-        ("load", ["{run}/checkpoints/latest"], {}, 'is expected: pass {run}, with --checkpoint "latest"'),
+        ("load", ["{run}/checkpoints/latest"], {}, "is expected: pass {run}. Where a checkpoint can be"),
         ("resume", [RUN], {"env_kwargs": {"size": 8}}, "env_kwargs is {} in"),
         ("resume", [RUN], {"env_kwargs": {"size": 8}}, "resume cannot change"),
         ("resume", [RUN], {"settings": {"env_kwargs": {"size": 8}}}, "resume cannot change"),

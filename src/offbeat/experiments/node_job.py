@@ -116,12 +116,12 @@ class NodeJob:
         """Wait until the process has ended."""
         assert self._keeper is not None
         code = self._keeper.wait()
-        lost = code == -signal.SIGKILL and self._session_is_there()
+        lost = code == -signal.SIGKILL and self._job_is_there()
         if lost and self._keeper.stdin is not None:
             self._keeper.stdin.close()
         return NodeEnd(code, FileDigests.of(self._files), lost)
 
-    def _session_is_there(self) -> bool:
+    def _job_is_there(self) -> bool:
         """Whether the job exists. Its keeper ends after it, unless the keeper itself is killed."""
         try:
             os.kill(self._pid, 0)

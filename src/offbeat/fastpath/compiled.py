@@ -105,7 +105,7 @@ class PolicyLoss(NamedTuple):
 _vector, _matrix, _table, _index = types.float32[::1], types.float32[:, ::1], types.int64[:, ::1], types.int64[::1]
 _network = types.NamedTuple((_vector, _vector, _table, types.boolean, *[_matrix] * 5), Network)
 _policy_loss_type = types.NamedTuple((types.boolean, types.boolean, types.float64, types.float64), PolicyLoss)
-_pass = (_network, _matrix, types.boolean, _index)
+_forwarded = (_network, _matrix, types.boolean, _index)
 """The first arguments of all gradients: network, x, forwarded, rows."""
 _sums = types.float64[::1]
 
@@ -317,7 +317,7 @@ def _policy_loss(
     return np.float32(0) * ratio if beyond else -surrogate  # NaN for an infinite ratio, so that the update is refused
 
 
-@compiled(*_pass, _index, _vector, _vector, _policy_loss_type, _sums)
+@compiled(*_forwarded, _index, _vector, _vector, _policy_loss_type, _sums)
 def categorical_gradients(
     network: Network,
     x: F32,
@@ -370,7 +370,7 @@ def categorical_gradients(
     _backward(network, x)
 
 
-@compiled(*_pass, _matrix, _vector, _vector, _policy_loss_type, _sums, _vector, _vector)
+@compiled(*_forwarded, _matrix, _vector, _vector, _policy_loss_type, _sums, _vector, _vector)
 def gaussian_gradients(
     network: Network,
     x: F32,
@@ -409,7 +409,7 @@ def gaussian_gradients(
     _backward(network, x)
 
 
-@compiled(*_pass, _vector, _vector, types.float64, types.float64, _sums)
+@compiled(*_forwarded, _vector, _vector, types.float64, types.float64, _sums)
 def value_gradients(
     network: Network,
     x: F32,

@@ -24,7 +24,7 @@ from offbeat.fastpath.mlp import MinibatchArrays
 from offbeat.models.flat import FlatParameters
 
 Sums = NDArray[np.float64]
-Pass = tuple[compiled.Network, F32, bool, NDArray[np.int64]]
+Forwarded = tuple[compiled.Network, F32, bool, NDArray[np.int64]]
 """A network, observations [N, inputs], whether the last forward pass was with them, and the M rows of the loss."""
 _f32: Callable[[NDArray[Any]], F32] = partial(np.ascontiguousarray, dtype=np.float32)
 
@@ -78,7 +78,7 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         self._value_gradients((self._value.of(len(x)), x, forwarded, index), rows, self._sums[1])
         return self._result(len(index))
 
-    def _policy_gradients(self, of_pass: Pass, rows: MinibatchArrays, sums: Sums) -> None:
+    def _policy_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
         config, clip = self.algorithm.config, self._ppo.clip if self._ppo else math.inf
         normalize, advantages = config.normalize_advantages, rows["advantage"]
         if normalize and NORMALIZED in rows:  # a shard
@@ -87,14 +87,14 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         of_rows = _f32(rows["reference_log_prob"]), _f32(advantages), loss, sums
         if self._log_std:
             action = _f32(rows["action"]).reshape(len(advantages), -1)
-            compiled.gaussian_gradients(*of_pass, action, *of_rows, *self._log_std)
+            compiled.gaussian_gradients(*forwarded, action, *of_rows, *self._log_std)
         else:
-            compiled.categorical_gradients(*of_pass, rows["action"].astype(np.int64, copy=False), *of_rows)
+            compiled.categorical_gradients(*forwarded, rows["action"].astype(np.int64, copy=False), *of_rows)
 
-    def _value_gradients(self, of_pass: Pass, rows: MinibatchArrays, sums: Sums) -> None:
+    def _value_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
         clip = math.inf if self._value_clip is None else self._value_clip
         of_rows = _f32(rows["proximal_value"]), _f32(rows["value_target"])
-        compiled.value_gradients(*of_pass, *of_rows, clip, self.algorithm.config.value_coef, sums)
+        compiled.value_gradients(*forwarded, *of_rows, clip, self.algorithm.config.value_coef, sums)
 
     def _result(self, rows: int) -> LossResult:
         config = self.algorithm.config

@@ -146,7 +146,11 @@ def read_metrics(path: GivenPath, wanted: Callable[[str], bool] | None = None) -
 
 
 def metrics_from_end(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a JSON Lines file from the last to the first, read in pieces. Raises as `read_metrics`."""
+    """Yield the lines of a JSON Lines file from the last to the first, read in pieces; none if there is no such file.
+
+    Raises:
+        ConfigError: a line is not a JSON object, or the last ones are longer than any metrics line.
+    """
     return (line for line, _ in _lines_from_end(path))
 
 

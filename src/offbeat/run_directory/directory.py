@@ -342,8 +342,8 @@ def require_run(path: Path) -> None:
     if not (path / "config.toml").is_file():
         if path.parent.name == "checkpoints" and (path.parents[1] / "config.toml").is_file():
             raise ConfigError(
-                f"{path} is a checkpoint of a run, but a run is expected: pass {quote(str(path.parents[1]))}, with "
-                f'--checkpoint "{path.name}"'
+                f"{path} is a checkpoint of a run, but a run is expected: pass {quote(str(path.parents[1]))}. Where a "
+                f'checkpoint can be chosen, pass --checkpoint "{path.name}"'
             )
         runs = sorted(path.glob("*/config.toml")) or sorted(path.glob("*/*/config.toml"))  # of an experiment
         example = f", such as {quote(str(runs[0].parent))}" if runs else " that `offbeat train` has created"

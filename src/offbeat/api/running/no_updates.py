@@ -58,7 +58,7 @@ def found(updates: int, refused: int, env_steps: int, parts: Parts, *, resumed: 
         from offbeat.models.acting import IF_NOT_FINITE
 
         return (
-            f"nothing was learned: all {refused} updates were refused, because the loss or a gradient was NaN or "
+            f"no update was made in full: all {refused} were refused, because the loss or a gradient was NaN or "
             f"infinity. {IF_NOT_FINITE}"
         )
     settings = next(parts.config.of_policy(policy.name).settings for policy in parts.policies if policy.trained)
