@@ -142,6 +142,15 @@ def test_a_dry_run_prints_the_first_command_of_each_member_and_creates_no_file(t
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize(("number", "code"), [("entropy", 0), ("return_mean", 2)])
+def test_only_training_has_numbers_of_the_only_policy_if_it_has_a_name(tmp_path, monkeypatch, number, code):
+    monkeypatch.chdir(tmp_path)
+    changes = worlds(objective=f"policies/dog/{number}") | {"policies": {"dog": {"agents": "*"}}}
+    Path("spec.toml").write_text(population_text(changes.pop("table"), **changes))
+    said = offbeat("run", "spec.toml", "--dry-run")
+    assert said.code == code, said.err
+
+
 def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("spec.toml").write_text(population_text(**worlds()))
