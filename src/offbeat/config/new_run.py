@@ -86,9 +86,10 @@ def _own(config: Config, env: str, given: Collection[str]) -> dict[str, object]:
     """
     values, runtime = values_of(config), config.runtime.runtime
     of_runtime = [] if "runtime" in given else [*hints_of(RuntimeConfig)]
-    keys = [*of_runtime, *hints_of(EnvConfig), *hints_of(type(config.settings))]
-    if env != config.run.env:
-        keys = [*of_runtime[:1], *config.settings.network_keys]
+    if env == config.run.env:
+        keys = [*of_runtime, *hints_of(EnvConfig), *hints_of(type(config.settings))]
+    else:
+        keys = [*(["runtime"] if of_runtime else []), *config.settings.network_keys]
     usual_runtime = {} if runtime == _usual_runtime(config, env) or not of_runtime else {"runtime": runtime}
     for flags in (usual_runtime, {}):  # with its usual settings the runtime may be refused
         with suppress(ConfigError):  # the new env may be misspelt
