@@ -29,6 +29,7 @@ from tests.support.runs import (
 from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 
+from offbeat.core import threads
 from offbeat.runtime import deadline
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.child_main import Report
@@ -36,7 +37,8 @@ from offbeat.runtime.deadline import Deadline, Span, StallWatch
 
 ENVS = ("tests.sample_envs.run_envs", "tests.sample_envs.stalling")
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
-ENDLESS: dict[str, Any] = {"steps": 10**8, "imports": ENVS}
+ENDLESS: dict[str, Any] = {"steps": 10**8, "log_every_s": 0.1, "imports": ENVS}
+"""Its first metrics line comes with its first learning steps."""
 LAYOUTS: dict[str, dict[str, Any]] = {
     "processes": {"runtime": "processes", "actors": 2, "max_lag": 1},
     "hogwild": {"runtime": "hogwild", "workers": 2},
@@ -146,7 +148,8 @@ def test_an_actor_process_whose_network_hangs_is_replaced():
     assert "stall_timeout_s" in said.err
 
 
-def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason():
+def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason(monkeypatch):
+    monkeypatch.setattr(threads, "CLOSE_S", 0.1)
     said = train("runs/Wave-v0", **PROCESSES | {"runtime": "threads"}, encoder="hanging", stall_timeout_s=3)
     assert said.code == 1
     assert "made no progress in time outside of its envs (stall_timeout_s), and a thread cannot be killed" in said.err
@@ -199,7 +202,8 @@ def test_a_checkpoint_waits_for_an_env_with_a_slow_snapshot():
         assert snapshot is not None
 
 
-def test_an_env_that_hangs_while_its_state_is_saved_ends_a_run_with_threads():
+def test_an_env_that_hangs_while_its_state_is_saved_ends_a_run_with_threads(monkeypatch):
+    monkeypatch.setattr(threads, "CLOSE_S", 0.1)
     layout = {"runtime": "threads", "actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
     said = train("stalling/SlowState-v0", imports=ENVS, **layout, reset_timeout_s=0.5, checkpoint_every=1)
     assert said.code == 1
@@ -249,15 +253,21 @@ def test_processes_forked_by_envs_end_at_sigterm(tmp_path):
 def test_programs_started_by_envs_end_with_the_run_and_have_default_signal_handlers(tmp_path, runtime, number):
     started = endless(tmp_path, "stalling/Starter-v0", **LAYOUTS[runtime], envs_per_actor=1, minibatch_size=16)
     workers = {str(process["pid"]) for process in status_of(Path("run"))["processes"][1:]}
-    notes = {int(path.name.partition("-")[2]): path.read_text().split() for path in Path().glob("started-*")}
+    started.wait_until(lambda: sum(parent in workers for parent, _ in started_programs().values()) == 2)
+    notes = started_programs()
     of_workers = [pid for pid, (parent, _) in notes.items() if parent in workers]
-    assert len(of_workers) == 2
     assert {ignores for _, ignores in notes.values()} == {"False"}
     started.end(number)
     wait_until(lambda: not any(map(is_alive, of_workers)), seconds=5.0)
     for pid in notes:
         if is_alive(pid):  # of the main process itself, which tries the env first: those are its own
             os.kill(pid, signal.SIGKILL)
+
+
+def started_programs() -> dict[int, list[str]]:
+    """Return what the programs of `Starter` have noted: pid -> parent, and whether it ignores stop signals."""
+    notes = {int(path.name.partition("-")[2]): path.read_text().split() for path in Path().glob("started-*")}
+    return {pid: note for pid, note in notes.items() if note}
 
 
 def test_the_watchdog_ends_after_the_last_child():
