@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.runs import (
+    HURRIED,
+    OFFBEAT,
     CommandResult,
     Started,
     lines_of,
@@ -199,7 +201,7 @@ def test_a_hanging_actor_process_is_reported_killed_and_restarted(env, timeout):
 )
 def test_a_hanging_actor_thread_is_reported_and_ends_the_run(tmp_path, env, timeout):
     arguments = small_arguments(tmp_path / "run", f"runs/{env}-v0", **THREADS, **{timeout: 3}, steps=STEPS)
-    said = Started(arguments, tmp_path).end(seconds=60)  # it sleeps for ten minutes
+    said = Started(arguments, tmp_path, HURRIED + OFFBEAT).end(seconds=60)  # it sleeps for ten minutes
     assert_failed_and_whole(said)
     assert names_an_env(said.err)
     assert timeout in said.err
@@ -224,7 +226,8 @@ def test_a_world_that_hangs_in_the_step_of_one_agent_costs_an_actor_process_a_re
 
 def test_a_world_that_hangs_in_the_step_of_one_agent_in_a_thread_ends_the_run(tmp_path):
     settings = THREADS | {"imports": (), "policies": "separate", "step_timeout_s": 3, "steps": STEPS}
-    said = Started(small_arguments(tmp_path / "run", WORLD, **settings), tmp_path).end(seconds=60)
+    arguments = small_arguments(tmp_path / "run", WORLD, **settings)
+    said = Started(arguments, tmp_path, HURRIED + OFFBEAT).end(seconds=60)
     assert (said.code, status_of(Path("run"))["state"]) == (1, "failed")
     assert names_an_env(said.err)
     assert "step_timeout_s" in said.err
@@ -260,10 +263,16 @@ def test_an_actor_process_that_cannot_start_fails_the_run_with_its_error(
 # --- envs that take their time ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [PROCESSES, THREADS], ids=lambda s: s["runtime"])
-@pytest.mark.parametrize(("env", "steps"), [("Irregular", 1024), ("SlowToReset", 100)])
-def test_slow_envs_keep_the_lag_bound_and_cause_no_restart(settings, env, steps):
-    said = train(f"runs/{env}-v0", **settings | {"steps": steps, "envs_per_actor": 1})
+@pytest.mark.parametrize(
+    ("env", "steps", "runtime"),
+    [
+        ("Irregular", 1024, "processes"),
+        ("SlowToReset", 100, "threads"),
+        *thorough(("Irregular", 1024, "threads"), ("SlowToReset", 100, "processes")),
+    ],
+)
+def test_slow_envs_keep_the_lag_bound_and_cause_no_restart(env, steps, runtime):
+    said = train(f"runs/{env}-v0", **PROCESSES | {"runtime": runtime, "steps": steps, "envs_per_actor": 1})
     assert said.code == 0, said.err
     lines = lines_of(Path("run"))
     assert lines[-1]["env_steps"] >= steps

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from tests.support.failing_ppo import FAILING_LATER, FIRST_IS_SILENT, HANGING_LATER, SECOND_IS_SILENT
 from tests.support.runs import (
+    HURRIED,
+    OFFBEAT,
     CommandResult,
     Started,
     has_saved,
@@ -76,7 +78,7 @@ def test_a_learner_that_is_killed_while_the_run_waits_for_actors_ends_it_on_its_
     """The actors are stopped. If only they were watched, the run would end later, because they make no progress."""
     run = tmp_path / "run"
     patient: dict[str, Any] = {"stall_timeout_s": 20, "step_timeout_s": 20, "restart_budget": 1}
-    started = Started(small_arguments(run, **LEARNERS, **ENDLESS, **patient), tmp_path)
+    started = Started(small_arguments(run, **LEARNERS, **ENDLESS, **patient), tmp_path, HURRIED + OFFBEAT)
     started.wait_until(lambda: has_saved(run))
     pids = pids_of(run)
     for pid in pids["actor"]:

@@ -161,7 +161,7 @@ def test_a_signal_during_an_evaluation_stops_the_run(tmp_path, number):
     endless["lag"] = "exact"  # else such an evaluation would be left out until the run has lasted ten times as long
     endless["imports"] = ("tests.sample_envs.evaluated_envs",)
     started = Started(small_arguments(path, "evaluated/SlowInEvaluations-v0", **FOR_EVER | endless), tmp_path)
-    started.wait_for_text("evaluating")
+    started.wait_until(lambda: pids_of(path, "evaluator") != [])
     assert_interrupted(started.end(number, seconds=IN_TIME_S), path)
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == lines_of(path)[-1]["env_steps"] > 0
     assert lines_of(path)[-1]["evaluations"] == 0
