@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tests.support.runs import (
     GROUP,
+    HURRIED,
     OFFBEAT,
     REPOSITORY,
     Started,
@@ -433,7 +434,7 @@ def test_a_tracker_whose_process_cannot_be_started_leaves_no_file_open(tmp_path,
 def test_a_signal_while_a_tracker_starts_ends_the_run_and_the_tracker(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in init")
     path = tmp_path / "run"
-    code = f"import sys; sys.path.insert(0, {FAKES!r}); {OFFBEAT}"
+    code = f"import sys; sys.path.insert(0, {FAKES!r}); {HURRIED}{OFFBEAT}"
     started = Started(small_arguments(path, **FOR_EVER, tracker="trackio"), tmp_path, code)
     started.wait_until((tmp_path / "run.jsonl").exists)
     children = descendants(started.process.pid)
