@@ -34,6 +34,7 @@ from offbeat.config.env import CLASSIC
 from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.core.errors import RunFailed
+from offbeat.runtime import supervisor
 from offbeat.runtime.evaluation import schedule as evaluations
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
@@ -74,7 +75,8 @@ def test_an_env_that_exits_in_evaluations_does_not_end_the_run(settings):
 
 
 @pytest.mark.parametrize("env", ["RaisesInEvaluations", "HangsInCloseOnceRaised"])
-def test_an_env_that_raises_in_an_evaluation_is_reported_with_its_env_steps(env):
+def test_an_env_that_raises_in_an_evaluation_is_reported_with_its_env_steps(monkeypatch, env):
+    monkeypatch.setattr(supervisor, "ENV_CLOSE_S", 0.5)
     said = train(env, **EVALUATED, restart_budget=1, step_timeout_s=1, reset_timeout_s=1)
     assert said.code == 0, said.err
     assert "an evaluation failed after 12 env steps" in said.err  # 4 in each of 3 columns
@@ -90,7 +92,8 @@ def test_an_evaluation_whose_env_hangs_is_repeated():
     assert re.search(r"was in a call of its env \d that did not return in time", said.err)
 
 
-def test_an_evaluation_whose_env_hangs_in_close_counts():
+def test_an_evaluation_whose_env_hangs_in_close_counts(monkeypatch):
+    monkeypatch.setattr(supervisor, "CLOSE_S", 1.0)
     said = train("HangsInClose", **EVALUATED, step_timeout_s=1, reset_timeout_s=1, stall_timeout_s=5)
     assert said.code == 0, said.err
     last = last_line()
@@ -224,8 +227,8 @@ def test_a_given_eval_max_episode_steps_is_the_limit_of_an_atari_game_too(given)
 
 
 def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):
-    monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
-    said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, lag="exact", eval_time_share=0.01)
+    monkeypatch.setattr(RunMetrics, "expected_evaluation_s", lambda _metrics, _counters: 1e6)
+    said = train("Quick", **EVALUATED | {"eval_every": 256}, lag="exact", eval_time_share=0.01)
     assert said.code == 0, said.err
     assert last_line()["evaluations"] == 4
 
