@@ -14,6 +14,7 @@ from tests.support.runs import small_run
 
 from offbeat.cli.main import run as run_command
 from offbeat.config.resolve import resolve
+from offbeat.run_directory import presence
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.presence import RunDirectoryGone
 
@@ -29,8 +30,9 @@ def finished(tmp_path_factory):
     [{}, {"checkpoint_every": 64}, {"runtime": "processes", "actors": 2}, {"eval_every": 128, "eval_episodes": 10**6}],
     ids=["serial", "about to save", "processes", "evaluating"],
 )
-def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, capsys, settings):
+def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, monkeypatch, capsys, settings):
     run = tmp_path / "run"
+    monkeypatch.setattr(presence, "POLL_EVERY_S", 0.05)
 
     def delete(_line: dict[str, Any]) -> None:
         shutil.rmtree(run, ignore_errors=True)
