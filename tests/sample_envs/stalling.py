@@ -93,7 +93,7 @@ class SlowToContinue(SlowState):
         return {"phase": self.phase, "steps": self.steps}
 
     def restore(self, state: dict[str, Any]) -> None:
-        time.sleep(1.0)
+        time.sleep(0.3)
         super().restore(state)
 
 
