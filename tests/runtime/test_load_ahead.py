@@ -22,6 +22,7 @@ from tests.support.thorough import thorough
 
 from offbeat.api.train import Run
 from offbeat.config.config_file import load
+from offbeat.core import threads
 from offbeat.core.errors import ConfigError
 from offbeat.workers import staging
 
@@ -108,6 +109,7 @@ def test_a_loader_that_fails_or_hangs_ends_the_run_with_the_reason(tmp_path, mon
     monkeypatch.setitem(staging.BUFFERS, "cpu", FailingBuffers)
     monkeypatch.setattr(FailingBuffers, "loads", 0)
     monkeypatch.setattr(FailingBuffers, "hangs_s", hangs_s)
+    monkeypatch.setattr(threads, "CLOSE_S", 0.1)
     settings = {"runtime": runtime, "max_lag": 1, "stall_timeout_s": 1.0, "load_ahead": 1, "checkpoint_every": 64}
     said = offbeat(*small_arguments(tmp_path / "run", **settings))
     assert said.code == 1
