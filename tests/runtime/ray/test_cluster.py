@@ -160,11 +160,11 @@ def test_ray_that_was_started_by_a_killed_process_ends_and_leaves_no_files(tmp_p
 
 
 def test_address_that_nobody_answers_is_refused() -> None:
-    with socket.socket() as silent, patch.object(connecting, "ANSWER_S", 3.0):
+    with socket.socket() as silent, patch.object(connecting, "ANSWER_S", 0.5):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"no Ray cluster answered at 127.0.0.1:{port} within 3 s: check with"):
+        with pytest.raises(ConfigError, match=f"no Ray cluster answered at 127.0.0.1:{port} within 0.5 s: check with"):
             connecting.connect(f"127.0.0.1:{port}")
 
 
