@@ -120,16 +120,16 @@ def run_command(command: str, folder: Path) -> tuple[int, str]:
 
     What it calls `offbeat` with is run in this process: it takes seconds to load torch in one of its own. With
     --trust-code it is run in a process that is forked, as this process has imported what a user's would only then; so
-    are scripts. Where a variable is set for it, it is run as it is.
+    are scripts, and commands with a variable.
     """
-    if command.startswith("python ") or "--trust-code" in command:
+    if variable := re.match(r"(\w+)=(\S+) ", command):
+        command = command.removeprefix(variable[0])
+    if command.startswith("python ") or "--trust-code" in command or variable:
         program, *arguments = shlex.split(command.removeprefix("python "))
         script = SCRIPTS / program if program == "offbeat" else Path(program)
-        said = run_script(script, *arguments, folder=folder)
+        environment = {**os.environ, **({variable[1]: variable[2]} if variable else {})}
+        said = run_script(script, *arguments, folder=folder, environment=environment)
         return said.code, said.out + said.err
-    if re.match(r"\w+=", command):
-        done = shell(command, folder)
-        return done.returncode, done.stdout
     programs = Path(tempfile.mkdtemp(dir=folder))
     with fifo(programs / "asked") as asked, fifo(programs / "answered") as answered:
         (programs / "offbeat").write_text(ASKS.format(programs))
