@@ -30,6 +30,7 @@ from tests.support.thorough import thorough
 from tests.support.warm import REPOSITORY
 
 from offbeat.experiments import ray_nodes
+from offbeat.runtime.ray.connecting import connect
 
 LONG: dict[str, Any] = {**TINY, "steps": 4000, "checkpoint_every": 500}
 OWN = "tests.sample_envs.run_envs"
@@ -44,6 +45,13 @@ SESSIONS = [Path(f"experiments/spec/trial-000/seed-{seed}") for seed in (1, 2)]
 def tests_are_importable(monkeypatch) -> None:
     """Sessions import the modules of their spec."""
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connected(nodes) -> Iterator[None]:
+    """Connect this process to the cluster, for all of its commands: each connection starts workers of its own."""
+    with connect(nodes.address):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +133,6 @@ def third_node(nodes: Any, **resources: float) -> Iterator[Any]:
 # --- bits ---------------------------------------------------------------------------------------------------
 
 
-def test_sessions_on_two_nodes_have_the_bits_of_runs_on_one_machine(nodes, folder, undisturbed):
-    said = run_to_end(folder, on_ray(nodes))
-    assert said.code == 0, said
-    assert "finished: 2 of 2 sessions finished" in said.out
-    assert [weights_of(folder / run) for run in SESSIONS] == undisturbed
-    assert re.search(r"^\$ offbeat train .*  # on \S+$", (folder / f"{SESSIONS[0]}.log").read_text(), re.MULTILINE)
-
-
 def test_a_population_on_two_nodes_has_the_tree_and_the_bits_of_one_machine(nodes, tmp_path):
     here = small_population(tmp_path / "here")
     run_here(here)
@@ -186,7 +186,9 @@ def test_a_session_saves_and_ends_if_the_experiment_is_killed(nodes, one_session
     assert "interrupted" in Path(f"{session}.log").read_text()
 
 
-def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, folder):
+def test_a_session_whose_process_is_killed_fails_and_the_others_have_the_bits_of_one_machine(
+    nodes, folder, undisturbed
+):
     started = Started(on_ray(nodes), folder)
     started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
     os.kill(process_of(folder / SESSIONS[0]), signal.SIGKILL)
@@ -195,6 +197,9 @@ def test_a_session_whose_process_is_killed_fails_and_the_others_continue(nodes, 
     assert said.code == 1
     assert "failed: trial-000/seed-1: its process was killed by SIGKILL" in said.out
     assert "1 of 2 sessions finished, 1 failed" in said.out
+    assert weights_of(folder / SESSIONS[1]) == undisturbed[1]
+    for run in SESSIONS:
+        assert re.search(r"^\$ offbeat train .*  # on \S+$", (folder / f"{run}.log").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("killed", [worker_of, *thorough(parent_of)])
