@@ -23,6 +23,9 @@ STORE = 80 << 20
 """Size of a node's object store, in bytes: the smallest that Ray starts."""
 NODES_S = 120
 """Seconds until Ray lists the nodes that there are: it lists one that was lost for some seconds more."""
+LOST_NODES = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "300"}
+"""Let Ray notice a killed node after two seconds instead of fifteen. A node that answers late, because the machine is
+busy, is not lost: each of its answers may still take ten seconds."""
 _SHARED = ExitStack()
 """Ends the cluster that tests share."""
 _STARTED: list[Any] = []
@@ -77,6 +80,8 @@ def _with_tests(add_node: Callable[..., Any]) -> Callable[..., Any]:
     def add(**more: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+            for name, milliseconds in LOST_NODES.items():
+                patch.setenv(name, milliseconds)
             return add_node(**more)
 
     return add
