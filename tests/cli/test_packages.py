@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,15 @@ def test_doctor_lists_every_extra_of_the_project_and_no_other():
     assert sorted(listed) == sorted(_project()["optional-dependencies"])
 
 
+@pytest.fixture(scope="module")
+def distributions() -> Mapping[str, list[str]]:
+    """The packages that have installed each module: half a second to find out."""
+    return packages_distributions()
+
+
 @pytest.mark.parametrize("extra", sorted(EXTRAS))
-def test_the_module_that_identifies_an_extra_is_installed_with_the_extra(extra):
-    packages = packages_distributions().get(EXTRAS[extra])
+def test_the_module_that_identifies_an_extra_is_installed_with_the_extra(distributions, extra):
+    packages = distributions.get(EXTRAS[extra])
     if packages is None:
         pytest.skip(f"{EXTRAS[extra]} is not installed")
     if extra == "box2d":
