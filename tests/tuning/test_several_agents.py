@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.runs import SMALL
+from tests.support.thorough import thorough
 
 from offbeat.api.train import train
 from offbeat.config.config_file import load
@@ -44,8 +45,8 @@ def acted(begun: Callable[..., Any], env: str, **flags: Any) -> tuple[PacedParts
         (CARTS, {"runtime": "hogwild", "workers": 1}),
         (MIXED, {"runtime": "threads", "policies": "separate"}),
         (CARTS, {"runtime": "processes", "policies": ONE_FROZEN}),
-        (NIM, {"runtime": "serial"}),
         (NIM, {"runtime": "serial", "league.snapshot_every": 2}),
+        *thorough((NIM, {"runtime": "serial"})),
     ],
 )
 def test_bench_measures_worlds_with_all_policies(monkeypatch, env, flags):
