@@ -21,7 +21,7 @@ import pytest
 from tests.support.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
 from tests.support.registries import registries_kept
 from tests.support.runs import offbeat as offbeat_here
-from tests.support.runs import run_script, small_run
+from tests.support.runs import run_python, run_script, small_run
 from tests.support.thorough import thorough
 
 import offbeat
@@ -223,6 +223,13 @@ def typed(block: Block, folder: Path) -> Iterator[list[str]]:
         yield line.split("\x1f")[:-1]
 
 
+HELP_OF_A_MODULE = """
+import runpy, sys
+module, sys.argv[1:] = sys.argv[1], ["--help"]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
 def check(program: str, arguments: list[str]) -> None:
     """Check that a program takes these arguments."""
     if program == "offbeat":
@@ -246,10 +253,9 @@ def check(program: str, arguments: list[str]) -> None:
     elif program == "python" and arguments[0] == "-c":
         ast.parse(arguments[1])
     elif program == "python":
-        told = subprocess.run([sys.executable, *arguments[:2], "--help"], cwd=ROOT, check=True, capture_output=True)
-        assert {flag for flag in arguments if flag.startswith("--")} <= set(
-            re.findall(r"--[\w-]+", told.stdout.decode())
-        )
+        assert arguments[0] == "-m"
+        told = run_python(HELP_OF_A_MODULE, arguments[1], folder=ROOT)
+        assert {flag for flag in arguments if flag.startswith("--")} <= set(re.findall(r"--[\w-]+", told.out)), told
 
 
 def check_offbeat(arguments: list[str]) -> None:
