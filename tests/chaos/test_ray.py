@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ from unittest.mock import patch
 import pytest
 from benchmarks.soak.processes import descendants
 from tests.runtime.test_supervisor import Scene, cuts_between, scene
-from tests.support.ray_clusters import processes_of_ray, two_nodes
+from tests.support.ray_clusters import processes_of_ray
 from tests.support.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of, wait_until
 from tests.support.thorough import thorough
 
@@ -35,12 +36,15 @@ from offbeat.runtime.ray.messages import ActedTickets, Assignment
 from offbeat.runtime.ray.proxy import ActorProxy
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_length": 8}
+HALF: dict[str, Any] = {**ON_RAY, "ray_cpus": 0.5}
+"""There is room for four actors on the two nodes, so that one can start before the one that it replaces has ended."""
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    with two_nodes(cpus=2) as started, connect(started.address):
-        yield started
+def connected(nodes: Any) -> Iterator[None]:
+    """Connect this process to the cluster: runs then use this connection."""
+    with connect(nodes.address):
+        yield
 
 
 def proxies_of(it: Scene) -> list[ActorProxy]:
@@ -85,10 +89,11 @@ class Batches:
         return sum(cuts_between(unrolls) for unrolls in self.of_actor.values())
 
 
+@pytest.mark.usefixtures("connected")
 def test_no_ticket_is_lost_or_used_twice_when_actors_are_killed_and_a_node_is_removed(nodes):
     random = Random(0)
-    node = nodes.add_node(num_cpus=1, resources={"removed": 2})
-    with scene(**ON_RAY, ray_cpus=0.5, ray_placement="spread") as it:
+    node = nodes.add_node(resources={"removed": 2})
+    with scene(**HALF, ray_placement="spread") as it:
         it.begin()
         batches = Batches(it, lag=2)
         for kills in (1, 2, 3):
@@ -106,8 +111,9 @@ def test_no_ticket_is_lost_or_used_twice_when_actors_are_killed_and_a_node_is_re
         assert sum("was lost with its node" in text for text in again) == len(there)
 
 
-def test_commit_of_a_replaced_actor_is_refused(nodes):  # noqa: ARG001
-    with scene(**{**ON_RAY, "actors": 1}) as it, patch("ray.kill"), patch.object(Cluster, "kill"):
+@pytest.mark.usefixtures("connected")
+def test_commit_of_a_replaced_actor_is_refused():
+    with scene(**{**HALF, "actors": 1}) as it, patch("ray.kill"), patch.object(Cluster, "kill"):
         it.begin()
         batches = Batches(it, lag=2)
         batches.take(5)
@@ -131,8 +137,9 @@ def test_commit_of_a_replaced_actor_is_refused(nodes):  # noqa: ARG001
         assert "1 tickets of replaced actors came too late: they were refused, and acted again" in it.said
 
 
-def test_stopped_actor_is_replaced_and_its_process_is_killed(nodes):  # noqa: ARG001
-    with scene(**ON_RAY, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
+@pytest.mark.usefixtures("connected")
+def test_stopped_actor_is_replaced_and_its_process_is_killed():
+    with scene(**HALF, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
         it.begin()
         batches = Batches(it, lag=2)
         batches.take(5)
@@ -145,9 +152,10 @@ def test_stopped_actor_is_replaced_and_its_process_is_killed(nodes):  # noqa: AR
         wait_until(lambda: not is_alive(stopped))
 
 
-def test_actor_that_is_stopped_before_it_has_answered_a_question_is_replaced(nodes):  # noqa: ARG001
+@pytest.mark.usefixtures("connected")
+def test_actor_that_is_stopped_before_it_has_answered_a_question_is_replaced():
     """Its deadline is then not that of its start any more, which leaves ten minutes to find a node."""
-    with scene(**ON_RAY, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
+    with scene(**HALF, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
         with patch.object(ActorProxy, "ask"):
             it.begin()
             stopped = pid_of(it, 0)
@@ -156,8 +164,9 @@ def test_actor_that_is_stopped_before_it_has_answered_a_question_is_replaced(nod
         Batches(it, lag=2).take_until(lambda: any(map(its_own.search, it.said)))  # the other may be replaced too
 
 
-def test_actor_that_is_stopped_when_the_run_ends_is_killed(nodes):  # noqa: ARG001
-    with patch.object(supervisor, "CLOSE_S", 1.0), scene(**ON_RAY) as it:
+@pytest.mark.usefixtures("connected")
+def test_actor_that_is_stopped_when_the_run_ends_is_killed():
+    with patch.object(supervisor, "CLOSE_S", 1.0), scene(**HALF) as it:
         it.begin()
         Batches(it, lag=2).take(2)
         stopped = pid_of(it, 0)
@@ -165,9 +174,10 @@ def test_actor_that_is_stopped_when_the_run_ends_is_killed(nodes):  # noqa: ARG0
     wait_until(lambda: not is_alive(stopped))
 
 
-def test_actor_whose_env_hangs_is_replaced(nodes, tmp_path, monkeypatch):  # noqa: ARG001
+@pytest.mark.usefixtures("connected")
+def test_actor_whose_env_hangs_is_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with scene(**ON_RAY, env="runs/HangsOnce-v0", step_timeout_s=1.0) as it:
+    with scene(**HALF, env="runs/HangsOnce-v0", step_timeout_s=1.0) as it:
         it.begin()
         steps = count()
         while not it.acting.restarts:
@@ -178,18 +188,20 @@ def test_actor_whose_env_hangs_is_replaced(nodes, tmp_path, monkeypatch):  # noq
         assert any(re.search(killed, said) for said in it.said), it.said  # perhaps after: the actors wait for a node
 
 
+@pytest.mark.usefixtures("connected")
 def test_actor_without_a_place_starts_when_a_node_joins(nodes):
     with (
+        ExitStack() as removing,
         patch.object(proxy, "PLACE_S", 60.0),
         patch.object(acting, "NOTIFY_PLACE_S", 0.5),
         patch.object(acting, "NOTIFY_PLACE_EVERY_S", 0.5),
-        scene(**ON_RAY, ray_cpus=1, ray_resources=("other=0.7",)) as it,
+        scene(**HALF, ray_resources=("other=0.7",)) as it,
     ):
         starts = threading.Thread(target=it.begin)
         starts.start()
-        waits = "1 of 2 actors wait for a node with 1 CPU, 0.7 other free. The cluster has "
+        waits = "1 of 2 actors wait for a node with 0.5 CPU, 0.7 other free. The cluster has "
         wait_until(lambda: any(text.startswith(waits) for text in it.said), seconds=60.0)
-        nodes.add_node(num_cpus=1, resources={"other": 1})
+        removing.callback(nodes.remove_node, nodes.add_node(resources={"other": 1}))
         starts.join()
         Batches(it, lag=2).take(10)
         assert it.acting.restarts == 0
