@@ -595,6 +595,11 @@ def test_labels_compare_settings_of_an_algorithm_only_between_its_runs():
     assert labels_of([[ppo, {**ppo, "run.preset": None}]])[0] == ["preset ppo-a", "preset -"]
 
 
+def test_labels_of_an_algorithm_in_a_package_omit_the_settings_of_the_others():
+    own, ppo = ({"run.algorithm": name, f"{name}.gamma": 0.9} for name in ("my_package.module:MyPPO", "ppo"))
+    assert labels_of([[own, ppo]])[0] == ["my_package.module:MyPPO", "ppo"]
+
+
 def test_labels_name_a_setting_that_only_one_run_has():
     assert labels_of([[{"ppo.clip": 0.1}, {"a2c.rho": 1.0}]])[0] == ["clip 0.1, rho -", "clip -, rho 1.0"]
 

@@ -156,10 +156,10 @@ def _differs(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
 
 def _is_comparable(key: str, settings: Mapping[str, Any], algorithms: set[Any]) -> bool:
     """Return whether a run has the table of a key; all have those that belong to no policy and no algorithm."""
-    table = key.split(".", maxsplit=1)[0]
-    if table in algorithms:
-        return bool(settings.get(ALGORITHM) == table)
-    if table != "policies":
+    owners = [algorithm for algorithm in algorithms if key.startswith(f"{algorithm}.")]
+    if owners:
+        return bool(settings.get(ALGORITHM) == max(owners, key=len))  # a name may have dots: my_package.module:MyPPO
+    if not key.startswith("policies."):
         return True
     of_policy = ".".join(key.split(".")[:2])
     return any(other.startswith(f"{of_policy}.") for other in settings)
