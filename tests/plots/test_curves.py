@@ -497,8 +497,8 @@ def make_trial(path: Path, number: int, **settings: Any) -> Path:
     for seed in (9, 10):
         run = make_run(trial / f"seed-{seed}", seed=seed, **settings)
         with (run / "config.toml").open("a") as file:
-            file.write(f"[runtime]\nactors = {seed}\n")
-    tables = {"run": {"algorithm": "ppo", "env": "CartPole-v1"}, "runtime": {"actors": 1}, "ppo": settings}
+            file.write(f'[runtime]\nsplit = "given"\nactors = {seed}\n')
+    tables = {"run": {"algorithm": "ppo", "env": "CartPole-v1"}, "runtime": {"split": "measured", "actors": 1}}
     (trial / "trial.toml").write_text(tomli_w.dumps(tables))
     return trial
 
@@ -510,6 +510,13 @@ def test_the_sessions_of_a_trial_are_seeds_of_one_setting_despite_different_auto
     assert "<!-- clip 0.1 -->" in text
     assert "mean of 2 seeds" in text
     assert "actors" not in text
+
+
+def test_a_session_of_a_trial_with_settings_that_a_resume_has_changed_has_a_curve_of_its_own(tmp_path):
+    runs = runs_of(make_trial(tmp_path, 0))
+    config = runs[1] / "config.toml"
+    config.write_text(config.read_text().replace("clip = 0.2", "clip = 0.3"))
+    assert legend(plot_runs(runs, out=tmp_path / "a.svg"))[:2] == ["clip 0.2 (seed 9)", "clip 0.3 (seed 10)"]
 
 
 def test_trials_of_equal_settings_have_separate_curves(tmp_path):

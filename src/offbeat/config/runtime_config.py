@@ -14,6 +14,9 @@ from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Positive, Resource
 from offbeat.core.threads import usable_core_numbers
 
+CHANGED_BY_AUTO_LAYOUT = ("split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads")
+"""Keys that the start of a run with split = "measured" changes."""
+
 
 @dataclass(frozen=True)
 class RuntimeConfig:

@@ -11,6 +11,7 @@ from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
+from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.config.trust import code_to_run, modules_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
@@ -107,8 +108,7 @@ def without_file_of_policies(settings: Mapping[str, Any], policies: Policies) ->
 
 def _keys_that_may_differ(config: Config) -> set[str]:
     """Return the keys that may differ between a run and the config that it was started with."""
-    measured = {"split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads"}
-    return set(LIMITS) | (measured if config.runtime.split == "measured" else set())
+    return {*LIMITS, *(CHANGED_BY_AUTO_LAYOUT if config.runtime.split == "measured" else ())}
 
 
 def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[str]) -> list[str]:

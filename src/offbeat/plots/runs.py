@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from offbeat.config.config_file import read_tables
-from offbeat.config.run_config import REPORTING
+from offbeat.config.run_config import LIMITS, REPORTING
+from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, F64, policy_key
 from offbeat.metrics.names import ADAPTATION
@@ -193,7 +194,7 @@ def _evaluations(line: Mapping[str, Any]) -> int:
 
 
 def read_settings(run_dir: Path) -> dict[str, Any]:
-    """Return the settings of a run; for a session those of its trial, because auto layout may have changed its own.
+    """Return the settings of a run; of a session, the layout and the limits that its trial has, as its own may differ.
 
     Those that change neither training nor the returns that are reported are left out.
     Those of a member of a population are the last ones, because they change: its number says which member it is.
@@ -205,8 +206,7 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
     tables = read_tables(run_dir / "config.toml")
     trial = run_dir.parent / "trial.toml"
     if trial.is_file():
-        of_trial = read_tables(trial)
-        tables = {name: {**of_trial.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
+        tables = _with_layout_of(read_tables(trial), tables)
     settings = {key: value for key, value in _flat(tables).items() if key not in _REPORTING}
     for key in ("run.algorithm", "run.env"):
         if not isinstance(settings.get(key, ""), str):
@@ -217,8 +217,17 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
     return settings
 
 
-def _seed_of(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    return {"seed": table.get("seed")} if name == "run" else {}
+def _with_layout_of(trial: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a session with the trial's values of keys that auto layout or a resume without them changes.
+
+    Other settings of the session are its own: a resume may have changed them.
+    """
+    measured = trial.get("runtime", {}).get("split") == "measured"
+    keys = {"run": LIMITS, "runtime": CHANGED_BY_AUTO_LAYOUT if measured else ()}
+    return {
+        name: {**table, **{key: trial[name][key] for key in keys.get(name, ()) if key in trial[name]}}
+        for name, table in session.items()
+    }
 
 
 def _curve(lines: Sequence[Mapping[str, Any]], x: str, y: str) -> Curve:
