@@ -345,6 +345,8 @@ def test_the_default_file_of_other_metrics_than_the_return_has_their_name(tmp_pa
 def test_settings_that_only_change_what_is_reported_do_not_tell_curves_apart(tmp_path):
     settings: list[dict[str, Any]] = [{}, {"eval_every": 10}, {"log_every": 7}, {"tracker": "wandb"}]
     seeds = [make_run(tmp_path / f"seed{seed}", seed=seed, run=run) for seed, run in enumerate(settings)]
+    with (seeds[0] / "config.toml").open("a") as config:
+        config.write('[env]\ninfo_metrics = ["success"]\n')
     assert "interquartile mean of 4 seeds" in plot_runs(seeds, out=tmp_path / "seeds.svg").read_text()
     others = [make_run(tmp_path / f"c{clip}", clip=clip, run={"eval_every": round(100 * clip)}) for clip in (0.1, 0.2)]
     text = plot_runs(others, out=tmp_path / "clip.svg").read_text()
