@@ -19,6 +19,7 @@ from tests.support.runs import contents, lines_of, offbeat, small_arguments, sma
 import offbeat as package
 from offbeat.cli import main
 from offbeat.cli.bench import _table
+from offbeat.cli.eval import scores_text
 from offbeat.config.registry import ALGORITHMS
 from offbeat.envs.make import make_envs
 
@@ -160,6 +161,13 @@ def test_eval_without_json_prints_a_sentence_and_changes_no_file(run):
     assert said.out.startswith("CartPole-v1, greedy, 3 episodes: return ")
     assert offbeat("eval", run, "--episodes", 1).out.startswith("CartPole-v1, greedy, 1 episode: return ")
     assert contents(run) == before
+
+
+def test_eval_prints_no_rounding_error_as_the_deviation_and_the_means_of_numbers_in_infos():
+    returns = {"return_mean": -1.5, "return_std": 3.7e-9, "return_min": -1.5, "return_max": -1.5, "length_mean": 30.0}
+    text = scores_text({**returns, "info/success": 0.25, "env_steps": 12})
+    assert text == "return -1.50 +- 0.0 (from -1.50 to -1.50), length 30.0, info/success 0.250"
+    assert "+- 0.0000100 (" in scores_text({**returns, "return_std": 1e-5})
 
 
 # --- watch and plot -----------------------------------------------------------------------------------------

@@ -85,12 +85,12 @@ class Eval:
         if by_episode is not None:
             what += " in test tasks, last episode"
         all_agents = (
-            f"{env}, {how}, {what}: {_returns(scores)}; {which}, after "
+            f"{env}, {how}, {what}: {scores_text(scores)}; {which}, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
         if by_episode is not None:
             all_agents += f"\n  mean return by episode: {', '.join(map(precise, by_episode))}"
-        policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())
+        policies = (f"  {name}: {scores_text(own)}" for name, own in scores.get("policies", {}).items())
         return "\n".join([all_agents, *policies])
 
     def _cuts(self, scores: Mapping[str, Any]) -> str:
@@ -106,13 +106,15 @@ class Eval:
         )
 
 
-def _returns(scores: Mapping[str, Any]) -> str:
-    """Return the returns and lengths of some agents in words."""
+def scores_text(scores: Mapping[str, Any]) -> str:
+    """Return the returns and lengths of some agents in words, and the means of the numbers in the infos."""
     if scores["return_mean"] is None:
         return "no agent took part in an episode"
     team = scores.get("team_return_mean")
+    lowest, highest = scores["return_min"], scores["return_max"]
+    infos = "".join(f", {name} {precise(mean)}" for name, mean in scores.items() if name.startswith("info/"))
     return (
         f"return {'' if team is None else 'per agent '}{precise(scores['return_mean'])} +- "
-        f"{precise(scores['return_std'])} (from {precise(scores['return_min'])} to {precise(scores['return_max'])})"
-        f"{'' if team is None else f', sum over agents {precise(team)}'}, length {scores['length_mean']:.1f}"
+        f"{precise(scores['return_std'], max(-lowest, highest))} (from {precise(lowest)} to {precise(highest)})"
+        f"{'' if team is None else f', sum over agents {precise(team)}'}, length {scores['length_mean']:.1f}{infos}"
     )

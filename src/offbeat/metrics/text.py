@@ -29,8 +29,13 @@ def rounded(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{round(value, 2) + 0.0:.2f}"  # + 0: no minus zero
 
 
-def precise(value: float) -> str:
-    """Return a number with at least three significant digits and at least one decimal: 500.0, 4.41, 0.0123."""
+def precise(value: float, scale: float = 0.0) -> str:
+    """Return a number with at least three significant digits and at least one decimal: 500.0, 4.41, 0.0123.
+
+    It is 0.0 if it is only a rounding error of float32 numbers up to `scale`, as the deviation of equal returns.
+    """
+    if abs(value) < 1e-7 * scale:
+        return "0.0"
     rounded = float(f"{value:.3g}")  # round first, so that 9.996 has as many decimals as 10
     if not math.isfinite(value) or rounded == 0:
         return f"{value:.1f}"
