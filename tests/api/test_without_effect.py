@@ -1,4 +1,4 @@
-"""A new run warns of the settings that have no effect beside its other settings or in its env."""
+"""A run warns of the settings that have no effect beside its other settings or in its env."""
 
 from __future__ import annotations
 
@@ -75,3 +75,10 @@ def test_a_run_that_is_resumed_does_not_warn_again(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", WithoutEffect)
         offbeat.resume(run.path, steps=128, progress="none")
+
+
+def test_a_resume_warns_of_a_setting_that_it_changes_without_effect(tmp_path):
+    run = train(tmp_path / "run", "ppo", "CartPole-v1")
+    with pytest.warns(WithoutEffect, match="rho_clip is 0.5, which has no effect"):
+        offbeat.resume(run.path, steps=128, rho_clip=0.5, progress="none")
+    assert (run.path / "log.txt").read_text().count("rho_clip is 0.5, which has no effect") == 1

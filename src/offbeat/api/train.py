@@ -18,7 +18,7 @@ from offbeat.api.running.initial import InitialPolicy, initial_policies, load_in
 from offbeat.api.running.prepare import ProgressKind, prepare, progress_view
 from offbeat.api.running.run import Run, run_to_end
 from offbeat.api.running.run_context import RunContext, Started
-from offbeat.api.running.start_warnings import large_batch, start_warnings, without_effect
+from offbeat.api.running.start_warnings import start_warnings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.config import Config
@@ -213,9 +213,7 @@ def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPo
         for problem, remedy in image_notes(policy.env_spec.observation)
     )
     messages = (origin_of(parts, initial), reason, process_count.hint(parts.config), *notices, *images)
-    return Started(
-        "; ".join(filter(None, messages)), (*start_warnings(parts), *large_batch(parts), *without_effect(parts))
-    )
+    return Started("; ".join(filter(None, messages)), start_warnings(parts))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

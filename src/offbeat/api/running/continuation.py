@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.api.running.run_context import Started
-from offbeat.api.running.start_warnings import start_warnings
+from offbeat.api.running.start_warnings import resume_warnings
 from offbeat.config.changes import Changed
 from offbeat.config.config import Config
 from offbeat.core.threads import blas_kernels
@@ -43,7 +43,9 @@ class Continuation:
             parts.require_like(saved.state)
             parts.load_weights(saved.weights_by_policy)
             continued, memory = loop.restore(saved.state, saved.replay, score_of(saved))
-        warnings = start_warnings(parts, env_steps=loop.counters.env_steps, counts_anew=saved.replay is None)
+        warnings = resume_warnings(
+            parts, self.changed, env_steps=loop.counters.env_steps, counts_anew=saved.replay is None
+        )
         dropped = "only the newest checkpoint has its replay" if saved.replay_dropped else ""
         resumed = _resumed(loop.counters, "; ".join(filter(None, (memory, dropped))), continues_episodes=continued)
         return Started(f"{resumed}{self._changes(parts.config)}{_kernels(saved.state)}", warnings)

@@ -1,10 +1,11 @@
-"""Warnings about a run that has just started: that it learns nothing, that its first batch is larger than the run, or
-that some of its settings have no effect.
+"""Warnings about a run that has just started or been resumed: that it learns nothing, that its first batch is larger
+than the run, or that some of its settings have no effect.
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from offbeat.api.running import no_updates
@@ -20,6 +21,7 @@ from offbeat.core.field_definitions import defaults_of
 from offbeat.core.typed_text import as_text
 
 if TYPE_CHECKING:
+    from offbeat.config.changes import Changed
     from offbeat.config.config import Config
     from offbeat.config.runtime_config import RuntimeConfig
     from offbeat.config.settings import AlgorithmSettings
@@ -32,12 +34,27 @@ LARGE = 2
 """A run is warned of a batch that has at least this many times the env steps after which it ends."""
 
 
-def start_warnings(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> tuple[RunWarning, ...]:
-    """Return the warnings: no update will be made, an algorithm has unsaved tensors, the order of memory is not proven.
+def start_warnings(parts: Parts) -> tuple[RunWarning, ...]:
+    """Return the warnings about a new run."""
+    return (*_always(parts, no_updates.expected(parts)), *_large_batch(parts), *_without_effect(parts))
 
-    Arguments are those of `no_updates.expected`.
+
+def resume_warnings(parts: Parts, changed: Changed, *, env_steps: int, counts_anew: bool) -> tuple[RunWarning, ...]:
+    """Return the warnings about a run that is resumed.
+
+    Args:
+        parts: the parts of the run.
+        changed: the settings that differ from those of the run so far: only of these it is said that they have no
+            effect.
+        env_steps: as for `no_updates.expected`.
+        counts_anew: as for `no_updates.expected`.
     """
     nothing = no_updates.expected(parts, env_steps=env_steps, counts_anew=counts_anew)
+    return (*_always(parts, nothing), *_without_effect(parts, changed))
+
+
+def _always(parts: Parts, nothing: str) -> tuple[RunWarning, ...]:
+    """Return the warnings of both; `nothing`: the message that no update will be made, or ''."""
     learns_nothing = (LearnsNothing(nothing),) if nothing else ()
     return (*learns_nothing, *map(UnsavedTensor, parts.warnings), *unproven_memory_order(parts.config))
 
@@ -63,7 +80,7 @@ def unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
     )
 
 
-def large_batch(parts: Parts) -> tuple[RunWarning, ...]:
+def _large_batch(parts: Parts) -> tuple[RunWarning, ...]:
     """Return a warning if the first batch has many more env steps than the run was given."""
     run, runtime, memory = parts.config.run, parts.config.runtime, parts.config.memory
     flag, ends = min((("--steps", run.steps), ("--stop-at", run.stop_at or run.steps)), key=lambda each: each[1])
@@ -78,17 +95,24 @@ def large_batch(parts: Parts) -> tuple[RunWarning, ...]:
     )
 
 
-def without_effect(parts: Parts) -> tuple[RunWarning, ...]:
-    """Return a warning for each setting of the algorithm that has no effect for any policy that learns."""
+def _without_effect(parts: Parts, among: Container[str] | None = None) -> tuple[RunWarning, ...]:
+    """Return a warning for each setting of the algorithm that has no effect for any policy that learns.
+
+    `among`: the keys of the settings that are looked at; None: all.
+    """
     texts = [
-        _without_effect(parts.config.of_policy(policy.name).settings, policy.env_spec, parts.config.runtime)
+        _effectless(parts.config.of_policy(policy.name).settings, policy.env_spec, parts.config.runtime)
         for policy in parts.policies
         if policy.trained
     ]
-    return tuple(WithoutEffect(text) for key, text in texts[0].items() if all(key in other for other in texts))
+    return tuple(
+        WithoutEffect(text)
+        for key, text in texts[0].items()
+        if (among is None or key in among) and all(key in other for other in texts)
+    )
 
 
-def _without_effect(settings: AlgorithmSettings, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+def _effectless(settings: AlgorithmSettings, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
     """Return key -> message, for the settings of a policy that have no effect and not their default."""
     defaults = defaults_of(type(settings))
     return {
