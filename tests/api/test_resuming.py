@@ -115,7 +115,7 @@ def test_a_resume_with_a_pipe_in_place_of_a_file_changes_nothing(run):
 def test_a_resume_without_the_package_of_its_tracker_changes_nothing(run, monkeypatch):
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(config.replace('tracker = "none"', 'tracker = "wandb"'))
-    monkeypatch.setattr("offbeat.tracking.tracker.is_installed", lambda _name: False)
+    monkeypatch.setattr("offbeat.tracking.tracker.is_importable", lambda _name: False)
     assert_refused(run, ConfigError, "which is not installed")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from offbeat.cli.flags import EnvKwargs, Imports, Wrappers, assigned, env_settin
 from offbeat.cli.output import progress_bar
 from offbeat.core.errors import require_at_least
 from offbeat.core.fields import Count
+from offbeat.core.importable import is_importable
 from offbeat.core.threads import usable_cores
 from offbeat.run_directory.versions import installed
 
@@ -98,8 +98,10 @@ class Doctor:
         for name in ("offbeat", *REQUIRED.values()):
             print(f"{name} {installed(name) or 'missing'}")
         for extra, module in EXTRAS.items():
-            is_installed = importlib.util.find_spec(module) is not None
-            print(f"extra {extra}: " + ("installed" if is_installed else f'missing, pip install "offbeat[{extra}]"'))
+            print(
+                f"extra {extra}: "
+                + ("installed" if is_importable(module) else f'missing, pip install "offbeat[{extra}]"')
+            )
         print(f"gpu {_gpus()}")
         return 0
 

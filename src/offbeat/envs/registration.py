@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -25,6 +24,7 @@ from offbeat.config.importing import (
     names_of_code,
 )
 from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.importable import is_importable
 from offbeat.envs.meta import ids as meta_envs
 from offbeat.envs.packages import package_of
 from offbeat.envs.testing import known_values
@@ -140,7 +140,7 @@ def registry_entry(env_id: str) -> RegisteredEnv:
     try:
         return _find(name)
     except gym.error.Error as error:
-        if family_of(env_id) and find_spec("ale_py") is None:
+        if family_of(env_id) and not is_importable("ale_py"):
             raise ConfigError(
                 f'{env_id} needs the Arcade Learning Environment: run pip install "offbeat[atari]"'
             ) from error
@@ -213,7 +213,7 @@ def _find(name: str) -> RegisteredEnv:
 
 def register_atari() -> None:
     """Register Atari's games with Gymnasium if ale-py is installed: importing it registers them."""
-    if find_spec("ale_py") is not None:
+    if is_importable("ale_py"):
         import_module("ale_py")
 
 
@@ -261,7 +261,7 @@ def missing_package(env_id: str) -> str:
     """Return a message that names the package that an env needs and that is not installed; '' if there is none."""
     entry = gym.registry.get(env_id)
     for module, command in _requirements(entry) if entry else ():
-        if find_spec(module) is None:
+        if not is_importable(module):
             return f"{env_id} needs {module}, which is not installed: run {command}"
     return ""
 
@@ -270,7 +270,7 @@ def _is_usable(entry: RegisteredEnv) -> bool:
     if not isinstance(entry.entry_point, str):
         # Gymnasium registers functions for envs that it no longer has: they only raise.
         return entry.entry_point is None or entry.entry_point.__module__ != "gymnasium.envs"
-    missing = any(find_spec(module) is None for module, _ in _requirements(entry))
+    missing = any(not is_importable(module) for module, _ in _requirements(entry))
     return not missing and not entry.entry_point.startswith(_UNUSABLE)
 
 

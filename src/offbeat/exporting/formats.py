@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from io import BytesIO
 from typing import Literal, NamedTuple
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.importable import is_importable
 from offbeat.core.types import Tree
 
 FormatName = Literal["onnx", "torchscript"]
@@ -58,7 +58,7 @@ def format_of(name: str) -> Format:
     """
     if name not in FORMATS:
         raise unknown("format", name, FORMATS, f"There are {' and '.join(FORMATS)}.")
-    if missing := [package for package in FORMATS[name].packages if find_spec(package) is None]:
+    if missing := [package for package in FORMATS[name].packages if not is_importable(package)]:
         raise ConfigError(
             f'{name} needs {" and ".join(missing)}, which is not installed here: run pip install "offbeat[export]", or '
             "pass --format torchscript, which needs only torch"

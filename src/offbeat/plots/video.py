@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import replaced
+from offbeat.core.importable import is_importable
 from offbeat.plots.figures import example_path
 
 Frame = NDArray[np.uint8]
@@ -56,7 +56,7 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
 
 def _require_ffmpeg(path: Path) -> None:
     """Refuse an mp4 without ffmpeg, before the first frame is rendered."""
-    if importlib.util.find_spec("imageio_ffmpeg") is None:
+    if not is_importable("imageio_ffmpeg"):
         raise ConfigError(
             f"{path} cannot be written: the package imageio-ffmpeg is not installed. "
             f'Run pip install "offbeat[video]", or write {path.with_suffix(".gif")} instead'

@@ -7,13 +7,13 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.importable import is_importable
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.board import POLL_INTERVAL_S
@@ -32,16 +32,10 @@ _REMEDIES = {
 
 def require_package(name: str | None) -> None:
     """Raise ConfigError if the package of a tracker is not installed."""
-    if name is not None and not is_installed(name):
+    if name is not None and not is_importable(name):
         raise ConfigError(
             f'tracker is {name}, which is not installed: run pip install "offbeat[{name}]", or omit tracker'
         )
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package can be imported. A folder with its name, such as wandb's output, does not count."""
-    spec = find_spec(package)
-    return spec is not None and spec.origin is not None
 
 
 class Tracker:

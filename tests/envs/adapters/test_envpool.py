@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ import pytest
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.importable import is_importable
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.adapters import envpool
 from offbeat.envs.adapters.envpool import Pool, _arguments, _own_limit
@@ -87,7 +89,16 @@ def test_pools_that_are_refused_after_they_were_made_are_closed(monkeypatch: pyt
         make_gymnasium=lambda *_, **__: pool,
     )
     monkeypatch.setattr(envpool, "_envpool", lambda: library)
-    monkeypatch.setattr(envpool, "find_spec", lambda _name: True)
+    monkeypatch.setattr(envpool, "is_importable", lambda _name: True)
     with pytest.raises(ConfigError, match="Text"):
         make_envs("envpool:Text-v0", 4, seed=0, groups=2)
     assert len(closed) == 2
+
+
+@pytest.mark.skipif(is_importable("envpool"), reason="EnvPool is installed")
+def test_a_folder_named_envpool_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "envpool").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not envpool.ADAPTER.ids()
+    with pytest.raises(ConfigError, match="needs envpool, which is not installed"):
+        make_envs("envpool:CartPole-v1", 1, seed=0)

@@ -212,7 +212,7 @@ def test_games_are_not_rendered():
 
 
 def test_without_open_spiel_the_command_that_installs_it_is_named(monkeypatch):
-    monkeypatch.setattr("offbeat.envs.adapters.openspiel.find_spec", lambda _: None)
+    monkeypatch.setattr("offbeat.envs.adapters.openspiel.is_importable", lambda _: False)
     assert not ADAPTER.ids()
     with pytest.raises(ConfigError, match=r'run pip install "offbeat\[openspiel\]"'):
         kuhn()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +13,7 @@ from tests.support.world_steps import play, random_choices, returns, same_steps
 
 from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError
+from offbeat.core.importable import is_importable
 from offbeat.core.types import NO_DECISION
 from offbeat.envs.adapters.pettingzoo.adapter import ADAPTER
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
@@ -367,7 +367,7 @@ def test_unknown_ids_are_refused_with_the_nearest_one(name, message):
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, missing, env_id, command):
     sources = "offbeat.envs.adapters.pettingzoo.sources"
-    monkeypatch.setattr(f"{sources}.find_spec", lambda name: None if name == missing else find_spec(name))
+    monkeypatch.setattr(f"{sources}.is_importable", lambda name: name != missing and is_importable(name))
     assert env_id not in ADAPTER.ids()
     with pytest.raises(ConfigError, match=f"{env_id} needs {missing}, which is not installed: run {command}"):
         ADAPTER.make_world(env_id, {})

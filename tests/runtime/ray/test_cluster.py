@@ -182,7 +182,7 @@ def test_address_of_another_form_is_refused(address: str, message: str) -> None:
 
 def test_missing_ray_is_refused_with_the_extra_to_install() -> None:
     with (
-        patch.object(connecting, "find_spec", return_value=None),
+        patch.object(connecting, "is_importable", return_value=False),
         pytest.raises(ConfigError, match=r'run pip install "offbeat\[ray\]"'),
     ):
         connecting.connect()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.importable import is_importable
 from offbeat.run_directory.checkpoint import MANIFEST, POLICY, WEIGHTS
 
 HUB = "hf://"
@@ -19,7 +19,7 @@ def is_on_hub(run: object) -> bool:
 
 def require_hub() -> None:
     """Raise ConfigError if huggingface_hub is not installed."""
-    if find_spec("huggingface_hub") is None:
+    if not is_importable("huggingface_hub"):
         raise ConfigError('the hub needs huggingface_hub, which is not installed: run pip install "offbeat[hub]"')
 
 

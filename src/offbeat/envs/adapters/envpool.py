@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from offbeat.config.env import ATARI_ONLY, EnvConfig, refuse_atari_settings
 from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.importable import is_importable
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder
 from offbeat.envs.adapters.grouped import GroupedEnvs
@@ -143,7 +143,7 @@ class EnvPoolAdapter:
         """Make the envs of one actor: one pool per group."""
         request.refuse_curriculum()
         env_id, settings = request.env_id, request.settings
-        if find_spec("envpool") is None:
+        if not is_importable("envpool"):
             raise ConfigError(f'{env_id} needs envpool, which is not installed: run pip install "offbeat[envpool]"')
         if env_id not in self.ids():
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
@@ -178,7 +178,7 @@ class EnvPoolAdapter:
 
     def ids(self) -> list[str]:
         """Return EnvPool's ids; none if it is not installed."""
-        return [PREFIX + name for name in sorted(_envpool().list_all_envs())] if find_spec("envpool") else []
+        return [PREFIX + name for name in sorted(_envpool().list_all_envs())] if is_importable("envpool") else []
 
 
 ADAPTER = EnvPoolAdapter()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, suggestion, unknown
+from offbeat.core.importable import is_importable
 from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.contract import State
 from offbeat.envs.worlds.contract import World, WorldStep
@@ -138,7 +138,7 @@ class OpenSpielAdapter(NoSingleAgentEnvs):
 
     def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:
         """Make one world. It can be saved."""
-        if find_spec("pyspiel") is None:
+        if not is_importable("pyspiel"):
             raise ConfigError(
                 f'{env_id} needs open_spiel, which is not installed: run pip install "offbeat[openspiel]"'
             )
@@ -158,7 +158,7 @@ class OpenSpielAdapter(NoSingleAgentEnvs):
 
     def ids(self) -> list[str]:
         """Return the ids of all games that need no parameters; none if OpenSpiel is not installed."""
-        if find_spec("pyspiel") is None:
+        if not is_importable("pyspiel"):
             return []
         kinds = [kind for kind in _pyspiel().registered_games() if kind.default_loadable and not _unsupported(kind)]
         return sorted(PREFIX + kind.short_name for kind in kinds)

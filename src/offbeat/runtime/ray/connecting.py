@@ -13,10 +13,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.importable import is_importable
 from offbeat.core.threads import usable_cores
 from offbeat.runtime.ray.cluster import Cluster
 from offbeat.runtime.ray.watchdog import Watchdog
@@ -68,7 +68,7 @@ def connect(
     Raises:
         ConfigError: Ray is not installed, nobody answers, or the versions of Python or Ray differ.
     """
-    if find_spec("ray") is None:
+    if not is_importable("ray"):
         raise ConfigError('Ray is not installed here: run pip install "offbeat[ray]"')
     _require_address(address)
     # Without usage statistics. A call after the end of the connection is an error: it starts no other Ray.

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -21,6 +20,7 @@ from offbeat.config.importing import find
 from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
+from offbeat.core.importable import is_importable
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.arguments import accepts, require_render_mode
@@ -236,7 +236,7 @@ def mujoco_warnings_once(registered: RegisteredEnv) -> Iterator[None]:
 
     By default MuJoCo prints the same message for every column and writes it to a file in the working directory.
     """
-    if not str(registered.entry_point).startswith(MUJOCO_MODULES) or find_spec("mujoco") is None:
+    if not str(registered.entry_point).startswith(MUJOCO_MODULES) or not is_importable("mujoco"):
         yield
         return
     import mujoco

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from offbeat.core.errors import ConfigError, unknown, with_traceback_of
+from offbeat.core.importable import is_importable
 
 PREFIX = "pettingzoo:"
 INSTALL = 'pip install "offbeat[agents]"'
@@ -54,7 +55,7 @@ class Source:
 
 def installed_ids() -> list[str]:
     """Return the ids, prefixes included, of all envs whose requirements are installed."""
-    if find_spec("pettingzoo") is None:
+    if not is_importable("pettingzoo"):
         return []
     own = [name for name in _registered() if not _missing(name)]
     return [PREFIX + name for name in sorted(own) + sorted(_names_in_packages())]
@@ -66,10 +67,10 @@ def source_of(name: str) -> Source:
     Raises:
         ConfigError: there is no such env, or a package is missing.
     """
-    if find_spec("pettingzoo") is None:
+    if not is_importable("pettingzoo"):
         raise ConfigError(f"{PREFIX}{name} needs pettingzoo, which is not installed: run {INSTALL}")
     package, _, module = name.rpartition("/")
-    if package in PACKAGES and find_spec(package) is None:
+    if package in PACKAGES and not is_importable(package):
         raise ConfigError(f"{PREFIX}{name} needs {package}, which is not installed: run {PACKAGES[package]}")
     try:
         if name in _names_in_packages():
@@ -128,7 +129,7 @@ def _missing(name: str) -> str:
     """Return a module that an env requires and that is not installed; '' if there is none."""
     required = _NAMESPACES[name.partition("/")[0]]
     extra = [modules for start, modules in _REQUIREMENTS.items() if name.startswith(start)]
-    return next((module for module in (*required, *sum(extra, ())) if find_spec(module) is None), "")
+    return next((module for module in (*required, *sum(extra, ())) if not is_importable(module)), "")
 
 
 # --- packages of envs ---------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def _missing(name: str) -> str:
 
 def _names_in_packages() -> Iterator[str]:
     for package in PACKAGES:
-        found = find_spec(package)
+        found = find_spec(package) if is_importable(package) else None
         for module in pkgutil.iter_modules(found.submodule_search_locations if found else []):
             if re.search(r"_v\d+$", module.name):
                 yield f"{package}/{module.name}"
