@@ -16,6 +16,7 @@ from tests.support.runs import small_run
 
 import offbeat
 from offbeat.cli.main import COMMANDS
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 
 
@@ -128,6 +129,9 @@ def test_plot_has_the_options_of_the_command(run, tmp_path):
     assert "mine, moving average over 2 points" in text
     with pytest.raises(ConfigError, match="title is for curves over training"):
         offbeat.plot(run, "episodes", title="Two panels")
+    for argument in ("metrics", "labels"):
+        with flags_shown(False), pytest.raises(ConfigError, match=f"^{argument} is for curves over training"):
+            offbeat.plot(run, "episodes", **{argument: "entropy"})  # type: ignore[arg-type]
 
 
 def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path):

@@ -93,7 +93,7 @@ def no_module() -> type[gym.Wrapper[Any, Any, Any, Any]]:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("CartPole-v1", {"wrappers": [no_module()]}, "cannot be imported by its name"),
+    ("CartPole-v1", {"wrappers": [no_module()]}, "define it at the top level of a module"),
     ("CartPole-v1", {"wrappers": "a:B"}, "wrappers is 'a:B', but a list is expected"),
     ("CartPole-v1", {"wrappers": ["FlattenObservation"]}, "the path of a wrapper is expected"),
     ("CartPole-v1", {"wrappers": [f"{ENVS}:NeedsArgument"]}, "it is called with the env alone"),
@@ -113,6 +113,7 @@ def test_wrong_arguments_and_wrappers_are_refused(tmp_path, env, arguments, mess
     with pytest.raises(ConfigError) as refused:
         small_run(tmp_path / "run", env, steps=64, **arguments)
     assert message in str(refused.value)
+    assert "pass that name" not in str(refused.value)
     assert not (tmp_path / "run").exists()
 
 

@@ -123,6 +123,9 @@ def test_whole_floats_and_numbers_of_numpy_are_accepted(run: offbeat.Run) -> Non
 
 def test_a_policy_says_what_to_write_for_an_argument_of_another_library(run: offbeat.Run) -> None:
     policy: Any = offbeat.load(run)
+    average: Any = offbeat.AveragePolicy([policy])
+    with pytest.raises(TypeError, match="deterministic is a name of Stable-Baselines3"):
+        average(np.zeros(4, np.float32), deterministic=True)
     with pytest.raises(TypeError, match="deterministic is a name of Stable-Baselines3; in offbeat, the most likely"):
         policy(np.zeros(4, np.float32), deterministic=True)
     with pytest.raises(TypeError, match=r"unknown argument 'mask'. A policy is called with observation, reward"):

@@ -18,6 +18,7 @@ import offbeat
 from offbeat.config.config_file import load
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 
@@ -151,8 +152,9 @@ def test_the_defaults_of_a_custom_runtime_follow_from_its_record():
 
 
 def test_a_custom_runtime_of_a_module_that_is_not_imported_is_refused_with_the_remedy():
-    with pytest.raises(ConfigError, match=r"unknown runtime 'own_threads'.*pass --import my_module"):
-        resolve("ppo", "CartPole-v1", flags={"runtime": "own_threads"})
+    for flags, remedy in ((True, "pass --import my_module"), (False, "import the module that registers it")):
+        with flags_shown(flags), pytest.raises(ConfigError, match=f"unknown runtime 'own_threads'.*{remedy}"):
+            resolve("ppo", "CartPole-v1", flags={"runtime": "own_threads"})
 
 
 @pytest.mark.parametrize(

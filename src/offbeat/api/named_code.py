@@ -66,7 +66,7 @@ def name_of_env(given: object) -> str:
 
 def name_of_wrapper(given: object) -> str:
     """Return the path of a wrapper of an env, which is given as its path or its class."""
-    return _name_of("wrapper", given, "a class")
+    return _name_of("wrapper", given)
 
 
 def name_of_encoder(given: object) -> str:
@@ -74,7 +74,7 @@ def name_of_encoder(given: object) -> str:
     return _name_of("encoder", given, 'offbeat.register_encoder("my_encoder", ...)')
 
 
-def _name_of(kind: str, given: object, remedy: str) -> str:
+def _name_of(kind: str, given: object, remedy: str = "") -> str:
     """Return the name of an algorithm or env; of a class or function, its path.
 
     Raises:
@@ -90,4 +90,4 @@ def _name_of(kind: str, given: object, remedy: str) -> str:
         raise ConfigError(
             f"{kind} is {given!r}, but a name is expected, or a class or function that creates the {kind}{why}"
         )
-    return path_of(given, f"{remedy}, and pass that name")
+    return path_of(given, remedy and f"{remedy}, and pass that name")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
 from offbeat.api.caller_warnings import warn_caller
 from offbeat.config.arguments import checked
+from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path, user_paths
@@ -76,7 +77,13 @@ def plot(
         raise ConfigError(f"metrics is empty, but at least one is expected: pass metrics={RETURN!r}")
     if x == "episodes":
         _refuse_with_episodes(
-            metric=drawn != (RETURN,), label=bool(texts), smooth=smooth != 1, average=average, title=title is not None
+            {
+                for_reader("metric", "metrics"): drawn != (RETURN,),
+                for_reader("label", "labels"): bool(texts),
+                "smooth": smooth != 1,
+                "average": average,
+                "title": title is not None,
+            }
         )
     name = "adaptation.png" if x == "episodes" else f"{_file_stem(drawn)}.png"
     file = user_path(out if out is not None else paths[0] / name if len(paths) == 1 else name)
@@ -132,6 +139,7 @@ def _several(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _refuse_with_episodes(**given: bool) -> None:
+def _refuse_with_episodes(given: Mapping[str, bool]) -> None:
+    """Refuse arguments that are not supported with x="episodes". `given`: name -> whether it is given."""
     for name in (name for name, is_given in given.items() if is_given):
         raise ConfigError(f"{name} is for curves over training: leave it out with --x episodes")

@@ -199,7 +199,7 @@ def path_of(code: object, remedy: str) -> str:
 
     Args:
         code: the class or function.
-        remedy: the code to write instead if `code` has no such path.
+        remedy: the code to write instead if `code` has no such path; '' if there is none.
 
     Raises:
         ConfigError: `code` cannot be imported by its name.
@@ -213,7 +213,7 @@ def path_of(code: object, remedy: str) -> str:
         raise ConfigError(
             f"{code!r} cannot be imported by its name, as it is not a class or function at the top level of a module. "
             "A run keeps only the name, by which actors, `offbeat resume` and `offbeat eval` find it again: define it "
-            f"at the top level of a module, or write {remedy}"
+            f"at the top level of a module{remedy and ', or write '}{remedy}"
         )
     accept(path)
     return path

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import unknown
 
 OPTIONAL_KEYS = (
@@ -148,7 +149,8 @@ def runtime_entry(name: str) -> RuntimeEntry:
     """
     if name in RUNTIMES:
         return RUNTIMES[name]
-    own = "for your own runtime pass --import my_module if that module registers it"
+    remedy = for_reader("pass --import my_module if that module registers it", "import the module that registers it")
+    own = f"for your own runtime {remedy}"
     raise unknown("runtime", name, RUNTIMES, f"There are {', '.join(RUNTIMES)}; {own}.")
 
 

@@ -100,18 +100,9 @@ class AveragePolicy:
         """Index of the snapshot that plays the episode."""
         self.snapshots[self.drawn].reset()
 
-    def __call__(
-        self,
-        observation: Any,
-        *,
-        reward: Any = None,
-        action_mask: Any = None,
-        no_decision: bool = False,
-        random: np.random.Generator | None = None,
-    ) -> Any:
+    def __call__(self, observation: Any, **named: Any) -> Any:
         """Select an action with the snapshot of this episode. Arguments and errors are those of `LoadedPolicy`."""
-        drawn = self.snapshots[self.drawn]
-        return drawn(observation, reward=reward, action_mask=action_mask, no_decision=no_decision, random=random)
+        return self.snapshots[self.drawn](observation, **named)
 
     def tabular(self) -> TabularPolicy:
         """Return the average policy of a small, turn-based game of OpenSpiel, computed exactly.
