@@ -64,11 +64,9 @@ def resume(
         RunFailed: the run failed.
     """
     given = _together(settings, {**more_settings, "steps": steps, "runtime": runtime})
-    named = given.pop("runtime", None)
     return continue_run(
         run,
         given,
-        runtime=None if named is None else str(named),
         checkpoint=checkpoint,
         callbacks=callbacks,
         progress=progress,
@@ -100,7 +98,6 @@ def continue_run(
     run: GivenPath,
     given: Mapping[str, object],
     *,
-    runtime: str | None = None,
     checkpoint: str = LATEST,
     callbacks: Sequence[Callback | CallbackFunction] = (),
     progress: ProgressKind | None = None,
@@ -117,11 +114,10 @@ def continue_run(
     with caller_state() as caller, directory.presence().required(), directory.lock():
         view = progress_view(progress)
         accept(*clusters_of(given))
-        named = given if runtime is None else {**given, "runtime": runtime}
-        directory.require_code(named, trust_code=trust_code)
+        directory.require_code(given, trust_code=trust_code)
         saved, state = read_resumable(directory, checkpoint, with_replay=True)
         before = directory.read_config()
-        config = config_to_resume(before, directory.path, state, given, runtime)
+        config = config_to_resume(before, directory.path, state, given)
         parts = prepare(config, view, caller)
         try:
             require_checkpoint_fit(saved, parts, directory.path)

@@ -122,13 +122,10 @@ class Resume:
         given = self._given()
         if "steps" in given:
             read("steps", given["steps"], hints_of(RunConfig)["steps"], default=RunConfig.steps)
-        name = given.pop("runtime", None)
-        runtime = None if name is None else str(name)
         with stdout_to_stderr():
             run = continue_run(
                 self.run_directory,
                 given,
-                runtime=runtime,
                 checkpoint=self.checkpoint,
                 progress=self.progress,
                 trust_code=self.trust_code,

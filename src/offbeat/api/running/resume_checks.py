@@ -49,27 +49,24 @@ def read_resumable(
     return saved, saved.state
 
 
-def config_to_resume(
-    before: Config, run: Path, state: dict[str, Any], given: Mapping[str, object], runtime: str | None
-) -> Config:
+def config_to_resume(before: Config, run: Path, state: dict[str, Any], given: Mapping[str, object]) -> Config:
     """Return the config of the resumed run: with the given settings, and without the limits of earlier parts.
 
     Args:
         before: the config of the run.
         run: the run directory, for messages.
         state: the state of its checkpoint.
-        given: the settings that change, by key.
-        runtime: the new runtime; None: the same.
+        given: the settings that change, by key; they may have the runtime.
 
     Raises:
         ConfigError: a setting cannot change, the run has already reached its end, or the state does not fit.
     """
-    if runtime is not None:  # first, because the new runtime decides which of the given settings are supported
-        _require_same_runtime_kind(state, {**given, "runtime": runtime}, before, run)
-        before = before.in_runtime(runtime)
-    config = changed_config(before.without_limits(), given, run)
+    settings = dict(given)
+    runtime = str(settings.pop("runtime", None) or before.runtime.runtime)
+    _require_same_runtime_kind(state, {**settings, "runtime": runtime}, before, run)
+    # The runtime changes first, because it decides which of the other settings are supported.
+    config = changed_config(before.in_runtime(runtime).without_limits(), settings, run)
     _refuse_finished(config, run, state)
-    _require_same_runtime_kind(state, {**given, "runtime": config.runtime.runtime}, config, run)
     _require_topology(state, config, run)
     require_package(config.run.tracker)
     return config
