@@ -65,7 +65,7 @@ def test_a_resumed_run_shows_what_its_checkpoint_has_until_its_first_line(parts)
     saved.add_learning_step({"policy_loss": 0.5})
     saved.line(Counters(learning_step=1), Timings())
     shown: list[Status] = []
-    metrics = metrics_of(parts, progress=SimpleNamespace(update=shown.append), signals=SimpleNamespace(received=None))
+    metrics = metrics_of(parts, show_status=shown.append, signals=SimpleNamespace(received=None))
     metrics.restore(saved.state(Timings()), Counters())
     metrics.show("training", Counters, str, lambda: None, at_once=True)
     known = (shown[0].episode_return_mean, shown[0].eval_return_mean, shown[0].best_eval_return_mean)

@@ -17,7 +17,7 @@ from offbeat.api.running.compiled_modules import import_compiled
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.running.prepare import ProgressKind, prepare, progress_view
 from offbeat.api.running.run import Run, run_to_end
-from offbeat.api.running.run_context import RunContext, Started
+from offbeat.api.running.run_context import RunContext, StartMessages
 from offbeat.api.running.start_warnings import start_warnings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
@@ -196,7 +196,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
         return with_measured_topology(config, view.message)
 
 
-def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> Started:
+def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> StartMessages:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
     from offbeat.envs.observations import image_notes
@@ -213,7 +213,7 @@ def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPo
         for problem, remedy in image_notes(policy.env_spec.observation)
     )
     messages = (origin_of(parts, initial), reason, process_count.hint(parts.config), *notices, *images)
-    return Started("; ".join(filter(None, messages)), start_warnings(parts))
+    return StartMessages("; ".join(filter(None, messages)), start_warnings(parts))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

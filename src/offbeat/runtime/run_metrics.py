@@ -39,7 +39,7 @@ class RunMetrics:
             spent: returns the seconds of each actor or worker, by activity: see `Workforce.spent`.
         """
         self._parts, self._spent, self._run = parts, spent, parts.config.run
-        self.recorder, self._progress = services.recorder, services.progress
+        self.recorder, self._show_status = services.recorder, services.show_status
         self._signals, self._observer = services.signals, services.observer
         self._expectation = services.expectation
         self._compared = ""
@@ -156,7 +156,7 @@ class RunMetrics:
         if policies:
             last_line |= _over_policies(policies)
         one_agent = counters.agent_steps == counters.env_steps
-        self._progress.update(
+        self._show_status(
             Status(
                 env_steps=counters.env_steps,
                 steps=self._run.steps,

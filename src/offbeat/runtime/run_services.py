@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from offbeat.metrics.expectation import Expectation
-from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder
+from offbeat.metrics.status import Status
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.observer import Observer
 from offbeat.runtime.signals import GracefulStop
@@ -31,7 +31,8 @@ class RunServices(NamedTuple):
 
     directory: RunDirectory
     recorder: Recorder
-    progress: Progress
+    show_status: Callable[[Status], None]
+    """Shows the status of the run; called often."""
     notify: Notify
     warn: Callable[[str], None]
     """Warns the user that something could not be written; repeated warnings are limited in rate."""

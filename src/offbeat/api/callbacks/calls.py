@@ -52,8 +52,8 @@ class Callbacks(Observer):
             raise ConfigError(f"callbacks is {name}, but a list is expected: pass callbacks=[{_example(given)}]")
         self._callbacks = [_as_callback(each) for each in given]
         self._source: Source | None = None
-        self._has_started: list[Callback] = []
-        self._has_failed = False
+        self._started: list[Callback] = []
+        self._run_failed = False
         self._watch_call: Callable[[str], AbstractContextManager[Any]] = nullcontext
         """Returns a context in which a callback is called: the user is notified if it does not return in time.
 
@@ -78,7 +78,7 @@ class Callbacks(Observer):
         self._watch_call = partial(parts.main_thread.callback, _OncePerText(notify))
         for callback in self._callbacks:
             callback.run = RunHandle(source, name_of(callback))
-            self._has_started.append(callback)
+            self._started.append(callback)
             self._call(callback, "on_start")
 
     def metrics_written(self, line: Mapping[str, Any]) -> dict[str, float]:
@@ -96,7 +96,7 @@ class Callbacks(Observer):
             self._call(callback, "on_checkpoint", path)
 
     def run_failed(self) -> None:
-        self._has_failed = True
+        self._run_failed = True
 
     def end(self, state: RunState, reason: str) -> None:
         """Call `on_end` of all callbacks whose `on_start` was called, also if one of them raises an exception.
@@ -106,7 +106,7 @@ class Callbacks(Observer):
         """
         if self._source:
             self._source.state, self._source.reason = state, reason
-        started, self._has_started = self._has_started, []
+        started, self._started = self._started, []
         with ExitStack() as calls:
             for callback in reversed(started):  # an ExitStack calls the last one first
                 calls.callback(self._call, callback, "on_end")
@@ -116,7 +116,7 @@ class Callbacks(Observer):
 
     @property
     def _active(self) -> list[Callback]:
-        return [] if self._has_failed else self._has_started
+        return [] if self._run_failed else self._started
 
     def _collect(self, method: str, argument: Mapping[str, Any]) -> dict[str, float]:
         """Call a method of each callback, with a copy of the argument; return all numbers that they return."""

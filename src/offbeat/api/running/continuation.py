@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.api.running.run_context import Started
+from offbeat.api.running.run_context import StartMessages
 from offbeat.api.running.start_warnings import resume_warnings
 from offbeat.config.changes import Changed
 from offbeat.config.config import Config
@@ -31,7 +31,7 @@ class Continuation:
     changed: Changed
     """The settings that differ from those of the run so far."""
 
-    def start_acting(self, parts: Parts, loop: TrainingLoop) -> Started:
+    def start_acting(self, parts: Parts, loop: TrainingLoop) -> StartMessages:
         """Restore the parts and start acting."""
         from offbeat.runtime.saving import score_of
         from offbeat.runtime.state_checks import refuse_mismatches
@@ -48,7 +48,7 @@ class Continuation:
         )
         dropped = "only the newest checkpoint has its replay" if saved.replay_dropped else ""
         resumed = _resumed(loop.counters, "; ".join(filter(None, (memory, dropped))), continues_episodes=continued)
-        return Started(f"{resumed}{self._changes(parts.config)}{_kernels(saved.state)}", warnings)
+        return StartMessages(f"{resumed}{self._changes(parts.config)}{_kernels(saved.state)}", warnings)
 
     def _changes(self, config: Config) -> str:
         """Return a message about the changed settings, and about policies that have their own values of them."""

@@ -70,16 +70,19 @@ def run_to_end(context: RunContext) -> Run:
     directory = context.directory
     directory.write_status("running", phase="starting")
     directory.note(f"running, process {os.getpid()}")
+    leaves_no_trace = False
     try:
         ending, line = _train(context)
     except StopImmediately:
-        ending, line = _end_before_learning(context), {}
+        context.signals.disarm()
+        leaves_no_trace = not context.committed and context.roll_back()
+        ending, line = _end_before_learning(committed=context.committed, leaves_no_trace=leaves_no_trace), {}
     except BaseException as error:
         context.signals.disarm()
         reason = _record_failure(context, error)
         _end_callbacks_of_failed(context, reason, error)
         raise
-    if context.started:
+    if not leaves_no_trace:
         directory.write_status(ending.state, ending.reason)
         directory.note("\n".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
     context.signals.restore()  # a callback may take long, and ends at Ctrl-C as any code of the caller
@@ -91,18 +94,12 @@ def run_to_end(context: RunContext) -> Run:
     return Run(directory.path, ending.state, as_shown(ending.reason), ending.exit_code, line)
 
 
-def _end_before_learning(context: RunContext) -> Ending:
-    """End a run that was stopped while it started."""
+def _end_before_learning(*, committed: bool, leaves_no_trace: bool) -> Ending:
+    """Return how a run has ended that was stopped while it started."""
     from offbeat.runtime.run_services import Ending
 
-    context.signals.disarm()
-    if context.started:
-        return Ending("interrupted", "stopped before its first learning step", 130)
-    reason = "stopped before its actors had started"
-    if context.roll_back():
-        return Ending("interrupted", f"{reason}: nothing was written or changed", 130)
-    context.started = True
-    return Ending("interrupted", reason, 130)
+    reason = "stopped before its first learning step" if committed else "stopped before its actors had started"
+    return Ending("interrupted", reason + ": nothing was written or changed" * leaves_no_trace, 130)
 
 
 def _record_failure(context: RunContext, error: BaseException, *, finished: bool = False) -> str:
@@ -120,7 +117,7 @@ def _record_failure(context: RunContext, error: BaseException, *, finished: bool
     if isinstance(error, RunDirectoryGone):
         return reason
     _log_error(context, error)
-    if not context.started and context.roll_back():
+    if not context.committed and context.roll_back():
         return reason
     resume = f", and `{directory.next_command('resume')}` resumes from the latest checkpoint"
     note = f"The run is saved in {directory.path}: log.txt has the traceback{'' if finished else resume}"
@@ -134,7 +131,7 @@ def _log_error(context: RunContext, error: BaseException) -> None:
     if error is not context.logged:
         context.logged = error
         text = "".join(traceback.format_exception(error))
-        context.directory.note(text if context.started else f"could not start: {text}")
+        context.directory.note(text if context.committed else f"could not start: {text}")
 
 
 @contextmanager
@@ -237,12 +234,12 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
         RunDirectoryGone: the directory has been deleted.
     """
     try:
-        started = context.start_acting(context.parts, loop)
-        for warning in started.warnings:  # before `commit`: it raises if the caller has made warnings errors
+        messages = context.start_acting(context.parts, loop)
+        for warning in messages.warnings:  # before `commit`: it raises if the caller has made warnings errors
             warn_caller(str(warning), type(warning))
         with context.signals.suspend_deadline():
             context.commit()
-            context.started = True
+            context.committed = True
     except OSError as error:
         loop.saving.presence.require(at_once=True)
         other = "" if context.resumed else ", or pass another directory with --run-dir"
@@ -255,9 +252,9 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
     _record_versions(context.directory)
     for shown in context.parts.build_messages:
         context.directory.note(shown)
-    if started.message:
-        context.notify(started.message)
-    for warning in started.warnings:
+    if messages.message:
+        context.notify(messages.message)
+    for warning in messages.warnings:
         context.show_warning(warning)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from offbeat.runtime.training_loop import TrainingLoop
 
 
-class Started(NamedTuple):
+class StartMessages(NamedTuple):
     """What users are told of a run that has started."""
 
     message: str
@@ -37,7 +37,7 @@ class RunContext:
     progress: Progress
     callbacks: Callbacks
     signals: GracefulStop
-    start_acting: Callable[[Parts, TrainingLoop], Started]
+    start_acting: Callable[[Parts, TrainingLoop], StartMessages]
     """Sets the initial or restored state of the parts and starts acting."""
     commit: Callable[[], None]
     """Changes the files of the run directory. Called after acting has started, so that a refusal changes nothing.
@@ -58,7 +58,7 @@ class RunContext:
     """Whether the progress view shows how the run ended; the command line prints it itself."""
     summary: str = field(default="", init=False)
     """How the run ended, for the progress view."""
-    started: bool = field(default=False, init=False)
+    committed: bool = field(default=False, init=False)
     """Whether `commit` has been called."""
     logged: BaseException | None = field(default=None, init=False)
     """The last error whose traceback is in the log."""

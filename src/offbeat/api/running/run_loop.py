@@ -42,7 +42,7 @@ def make_loop(
         RunFailed: the system refuses files or memory for it.
     """
     parts, directory, config = context.parts, context.directory, context.config
-    memory, status = ProcessMemory(), RunningStatus(directory, context.progress)
+    memory, status = ProcessMemory(), RunningStatus(directory, context.progress.update)
 
     def show(role: str, children: Sequence[Supervised]) -> None:
         pids = {child.index: child.pid for child in children if child.pid is not None}
@@ -61,7 +61,7 @@ def make_loop(
     services = RunServices(
         directory=directory,
         recorder=recorder,
-        progress=status,
+        show_status=status.update,
         notify=context.notify,
         warn=warn,
         show=show,
