@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from tests.support.runs import SMALL, offbeat, small_arguments
 
-from offbeat.api.running import process_count
+from offbeat.api.running import start_hints
 from offbeat.config.resolve import resolve
 
 
 @pytest.fixture(autouse=True)
 def _two_cores(monkeypatch):
-    monkeypatch.setattr(process_count, "usable_cores", lambda: 2)
+    monkeypatch.setattr(start_hints, "usable_cores", lambda: 2)
 
 
 def hint(**flags: Any) -> str:
-    return process_count.hint(resolve("ppo", "CartPole-v1", flags={**SMALL, "unrolls_per_batch": 9, **flags}))
+    return start_hints.process_hint(resolve("ppo", "CartPole-v1", flags={**SMALL, "unrolls_per_batch": 9, **flags}))
 
 
 def test_more_than_four_actors_or_workers_per_core_get_a_hint():
@@ -41,7 +41,7 @@ def test_fewer_processes_and_those_that_are_not_on_this_machine_get_none(flags):
 
 
 def test_the_hint_is_shown_when_the_run_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr(process_count, "MOST_PER_CORE", 0)
+    monkeypatch.setattr(start_hints, "MOST_PER_CORE", 0)
     said = offbeat(*small_arguments(tmp_path / "run", steps=64, runtime="processes", actors=1))
     assert said.code == 0, said.err
     assert "1 actors share 2 cores" in said.err

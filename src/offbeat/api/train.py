@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
-from offbeat.api.running import process_count
 from offbeat.api.running.compiled_modules import import_compiled
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.running.prepare import ProgressKind, prepare, progress_view
 from offbeat.api.running.run import Run, run_to_end
 from offbeat.api.running.run_context import RunContext, StartMessages
+from offbeat.api.running.start_hints import start_hints
 from offbeat.api.running.start_warnings import start_warnings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
@@ -198,21 +198,13 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
 
 def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> StartMessages:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
-    from offbeat.algorithms import fast_paths
-    from offbeat.envs.observations import image_notes
     from offbeat.runtime.state_checks import refuse_mismatches
 
     load_initial(parts, initial)
     runs = ", ".join(dict.fromkeys(str(each.run) for each in initial.values()))
     with refuse_mismatches(runs) if initial else nullcontext():
         loop.start({policy: each.statistics for policy, each in initial.items()})
-    notices = dict.fromkeys(fast_paths.autograd_notice(policy.algorithm) for policy in parts.policies)
-    images = dict.fromkeys(
-        f"{problem}: {remedy}"
-        for policy in parts.policies
-        for problem, remedy in image_notes(policy.env_spec.observation)
-    )
-    messages = (origin_of(parts, initial), reason, process_count.hint(parts.config), *notices, *images)
+    messages = (origin_of(parts, initial), reason, *start_hints(parts))
     return StartMessages("; ".join(filter(None, messages)), start_warnings(parts))
 
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from offbeat.metrics.counters import Counters
     from offbeat.runtime.parts import Parts
 
 
@@ -42,16 +43,17 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
     return texts[0] if texts else ""
 
 
-def found(updates: int, refused: int, env_steps: int, parts: Parts, *, resumed: bool) -> str:
+def found(before: Counters, after: Counters, parts: Parts, *, resumed: bool) -> str:
     """Return as the reason of its end that a run has learned nothing; '' if it has, or only evaluated.
 
     Args:
-        updates: updates that it has made since its start, or since it was resumed, refused ones included.
-        refused: those of them that were refused.
-        env_steps: env steps since then.
+        before: the counters at its start, or when it was resumed.
+        after: the counters now.
         parts: the parts of the run.
         resumed: whether it was resumed.
     """
+    updates, env_steps = after.updates - before.updates, after.env_steps - before.env_steps
+    refused = after.updates_refused - before.updates_refused
     if updates > refused or not env_steps:
         return ""
     if refused:

@@ -199,10 +199,7 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
         loop.run()
         ending = loop.close()
         context.signals.disarm()
-        updates, refused, env_steps = (
-            getattr(loop.counters, name) - getattr(before, name) for name in ("updates", "updates_refused", "env_steps")
-        )
-        nothing = no_updates.found(updates, refused, env_steps, context.parts, resumed=context.resumed)
+        nothing = no_updates.found(before, loop.counters, context.parts, resumed=context.resumed)
         if ending.state == "finished" and nothing:
             ending = replace(ending, reason=nothing)
     except StopImmediately as reason:
