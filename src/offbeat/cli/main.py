@@ -6,14 +6,13 @@ This module imports no slow modules: a command imports what it needs in its `run
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, TextIO, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
@@ -31,7 +30,7 @@ from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.cli.watch import Watch
 from offbeat.core.argument_notation import flags_shown
-from offbeat.core.errors import ConfigError, OffbeatError, RunWarning, message_with_notes, unknown
+from offbeat.core.errors import ConfigError, OffbeatError, message_with_notes, unknown
 from offbeat.core.field_definitions import field_docstrings
 from offbeat.core.files import is_utf8, require_current_folder, user_path
 
@@ -69,13 +68,7 @@ def _run(arguments: Sequence[str]) -> int:
             return ended.code if isinstance(ended.code, int) else 0
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
             _warn_of_crashes(command)
-        with warnings.catch_warnings():
-            if getattr(command, "progress", None) == "none":
-                _show_as_lines(RunWarning)
-            else:
-                warnings.simplefilter("ignore", RunWarning)  # the progress view shows it
-            code: int = command.run()
-            return code
+        return int(command.run())
     except OffbeatError as error:
         print(f"offbeat: {message_with_notes(error)}", file=sys.stderr)
         return error.exit_code
@@ -88,27 +81,6 @@ def _run(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return ConfigError.exit_code
-
-
-def _show_as_lines(shown: type[Warning]) -> None:
-    """Show Python warnings of a class as lines of the command, without the line of code that they are about."""
-    show_others = warnings.showwarning
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if issubclass(category, shown):
-            print(f"offbeat: {message}", file=sys.stderr)
-        else:
-            show_others(message, category, filename, lineno, file, line)
-
-    warnings.simplefilter("always", shown)
-    warnings.showwarning = show
 
 
 def _parse(arguments: Sequence[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offbeat.config.config import Config
 from offbeat.core.argument_notation import is_for_python
 from offbeat.core.errors import RunWarning
-from offbeat.metrics.progress import Progress
+from offbeat.metrics.progress import Progress, Silent, print_line
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.signals import GracefulStop
 
@@ -80,5 +81,9 @@ class RunContext:
     def show_warning(self, warning: RunWarning) -> None:
         """Write a warning to the log. On the command line, show it: a caller in Python has got it as Python warning."""
         self.directory.note(str(warning))
-        if not is_for_python():
+        if is_for_python():
+            return
+        if isinstance(self.progress, Silent):
+            print_line(f"offbeat: {warning}", sys.stderr)
+        else:
             self.progress.message(str(warning))

@@ -16,7 +16,7 @@ MOST_PER_CORE = 4
 
 
 def start_hints(parts: Parts) -> tuple[str, ...]:
-    """Return the hints: many processes, gradients that autograd computes, and images that are not used as images."""
+    """Return the hints: many processes, gradients of autograd, and images that cost much memory."""
     from offbeat.algorithms import fast_paths
     from offbeat.envs.observations import image_notes
 
