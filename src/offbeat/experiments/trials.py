@@ -131,8 +131,8 @@ def try_envs(trials: list[Trial], where: str, *, kind: str = "trial", elsewhere:
         ConfigError: an env fails or is not supported by the settings; the weights of `init_from` are missing, or do not
             fit its spaces; or a GPU is missing.
     """
+    from offbeat.api.running.initial_sources import require_sources
     from offbeat.runtime.devices import device_of
-    from offbeat.runtime.initial_sources import require_sources
     from offbeat.runtime.tested_envs import columns_of, tested_env
 
     specs = {envs: tested_env(*envs) for envs in dict.fromkeys(map(_envs_of, trials))}

@@ -39,7 +39,7 @@ def require_checkpoint_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
 
 
 def require_policy_fit(
-    saved: SavedPolicy, policy: PolicyParts, config: Config, run: Path, settings: Changed = NOTHING, remedy: str = ""
+    saved: SavedPolicy, policy: PolicyParts, config: Config, run: Path, differing: Changed = NOTHING, remedy: str = ""
 ) -> None:
     """Refuse a saved policy whose spec or arrays differ from those of a policy with the current settings.
 
@@ -48,7 +48,7 @@ def require_policy_fit(
         policy: the policy of the new run.
         config: settings of the new run.
         run: run directory of the checkpoint, for messages.
-        settings: the settings of the network that differ, if they are known: key -> value in the checkpoint and now.
+        differing: the settings of the network that differ, if they are known: key -> value in the checkpoint and now.
             The message names them in place of what follows from them.
         remedy: what to pass so that they are the same. Where the env or the algorithm differs, it is left out: it would
             not be enough.
@@ -56,9 +56,9 @@ def require_policy_fit(
     Raises:
         ConfigError: with the differences.
     """
-    from offbeat.runtime.initial_sources import OF_ENV
+    from offbeat.api.running.initial_sources import OF_ENV
 
-    if differences := _differences(saved, policy, settings):
+    if differences := _differences(saved, policy, differing):
         name = "" if policy.name == DEFAULT_POLICY else f" as the policy {policy.name}"
         is_enough = differences.keys().isdisjoint((*OF_ENV, "algorithm"))
         raise ConfigError(
@@ -68,10 +68,10 @@ def require_policy_fit(
         )
 
 
-def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> dict[str, str]:
+def _differences(saved: SavedPolicy, policy: PolicyParts, differing: Changed) -> dict[str, str]:
     """Return the differences between a saved policy and the policy of a run: what differs -> a phrase about it."""
+    from offbeat.api.running.initial_sources import OF_ENV
     from offbeat.models.spec import PolicySpec
-    from offbeat.runtime.initial_sources import OF_ENV
 
     spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec
     both = {field.name: (getattr(spec, field.name), getattr(current, field.name)) for field in fields(PolicySpec)}
@@ -79,9 +79,9 @@ def _differences(saved: SavedPolicy, policy: PolicyParts, settings: Changed) -> 
     arrays = sorted({name for name, _ in _shapes(saved.weights) ^ _shapes(policy.algorithm.weights())})
     if not differs and not arrays:
         return {}
-    if settings:
+    if differing:
         of_env = {name: values for name, values in differs.items() if name in OF_ENV}
-        differs = {**of_env, **{key: _with_defaults(values, both.get(key)) for key, values in settings.items()}}
+        differs = {**of_env, **{key: _with_defaults(values, both.get(key)) for key, values in differing.items()}}
     if differs:
         return {name: f"{name} is {old} in the checkpoint and {new} now" for name, (old, new) in differs.items()}
     more = f" and {len(arrays) - NAMED_ARRAYS} more" if len(arrays) > NAMED_ARRAYS else ""

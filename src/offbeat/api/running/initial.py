@@ -11,7 +11,6 @@ from offbeat.api.running.checkpoint_fit import require_policy_fit
 from offbeat.api.running.resume_checks import read_resumable
 from offbeat.config.assignments import set_flag
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import user_path
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.directory import RunDirectory
 
@@ -41,20 +40,21 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
         ConfigError: a run has no such policy, its checkpoint is damaged, its network is another one, or its critic
             learned values in other units.
     """
-    from offbeat.runtime.initial_sources import source_of
+    from offbeat.api.running.initial_sources import source_of
     from offbeat.runtime.parts import state_of
     from offbeat.runtime.state_checks import refuse_mismatches
 
     runs = parts.config.initial_runs
-    read = {run: read_resumable(RunDirectory.open(Path(run))) for run in dict.fromkeys(runs.values())}
+    directories = {run: RunDirectory.open(Path(run)) for run in dict.fromkeys(runs.values())}
+    read = {run: read_resumable(directory) for run, directory in directories.items()}
     initial = {}
     for policy in parts.policies:
         if policy.name not in runs:
             continue
-        run = user_path(runs[policy.name])
-        saved, state = read[runs[policy.name]]
+        directory, (saved, state) = directories[runs[policy.name]], read[runs[policy.name]]
+        run = directory.path
         source = source_of(policy.name, parts.config, list(saved.policies), run)
-        settings = RunDirectory.open(run).read_settings_of(source)
+        settings = directory.read_settings_of(source)
         _require_same_arrays(policy.name, parts.config, run, settings)
         differing = _differing(policy.name, parts.config, saved.policies[source], settings)
         remedy = _remedy(policy.name, parts.config, {key: theirs for key, (theirs, _) in differing.items()})
