@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -28,16 +28,23 @@ KINDS = {
     "exact": ("test_exactness", "test_matrix"),
     "gpu": ("gpu",),
     "learning": ("test_learning",),
-    "ray": ("ray", "test_on_ray"),
+    "ray": ("ray", "test_ray", "test_on_ray"),
 }
 """Marker -> folders and files whose tests have it."""
+
+SHARING = ("ray", "test_on_ray")
+"""Folders and files whose tests share a cluster of Ray; those of chaos/test_ray.py kill nodes of their own."""
+
+
+def is_any_of(path: Path, names: Iterable[str]) -> bool:
+    """Whether a test file has one of these names, or is in a folder that has one."""
+    return not {*path.parent.parts, path.stem}.isdisjoint(names)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test with the kind of its file."""
-    places = {*item.path.parent.parts, item.path.stem}
     for kind, names in KINDS.items():
-        if places & set(names):
+        if is_any_of(item.path, names):
             item.add_marker(kind)
 
 
@@ -60,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = Path(nodeid.partition("::")[0])
-            return "ray" if {*file.parent.parts, file.stem} & set(KINDS["ray"]) else str(file)
+            return "ray" if is_any_of(file, SHARING) else str(file)
 
     return Scheduling(config, log)
 
@@ -79,7 +86,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, obj
     try:
         return (yield)
     finally:
-        if nextitem is None or not nextitem.get_closest_marker("ray"):
+        if nextitem is None or not is_any_of(nextitem.path, SHARING):
             ray_clusters.end_shared_nodes()
 
 

@@ -130,25 +130,31 @@ def test_of_policies_that_are_drawn_each_is_a_player_and_in_a_match_of_runs_one_
     assert list(scores["policies"]) == ["large", "small"]
 
 
-def test_a_game_of_three_sides_counts_once(folder):
-    runs = [small_run(folder / f"carts-{seed}", CARTS, seed=seed, **SETTINGS).path for seed in range(2)]
-    played = offbeat.match(runs, episodes=6)
+@pytest.fixture(scope="module")
+def carts(folder) -> list[Path]:
+    return [small_run(folder / f"carts-{seed}", CARTS, seed=seed, **SETTINGS).path for seed in range(2)]
+
+
+@pytest.fixture(scope="module")
+def carts_in_teams(folder) -> Path:
+    teams = {"a": {"agents": "cart_0"}, "b": {"agents": "*"}}
+    return small_run(folder / "carts-teams", CARTS, policies=teams, **SETTINGS).path
+
+
+def test_a_game_of_three_sides_counts_once(carts):
+    played = offbeat.match(carts, episodes=6)
     assert played.payoffs.games.tolist() == [[0, 6], [6, 0]]
     assert played.payoffs.wins.sum() == 6
-    two = offbeat.match(runs, episodes=5, sides=("cart_0", "*"))
+    two = offbeat.match(carts, episodes=5, sides=("cart_0", "*"))
     assert two.payoffs.games[0, 1] == 6  # two seatings
     with flags_shown(False), pytest.raises(ConfigError, match=r'such as sides=\["red_\*", "blue_\*"\]$'):
-        offbeat.match(runs, sides=("*",))
+        offbeat.match(carts, sides=("*",))
 
 
 @pytest.mark.parametrize("sides", [(), ("cart_0", "*")])
-def test_the_sides_of_a_match_do_not_depend_on_the_order_of_the_runs(sides, folder):
-    shared = small_run(folder / "carts-shared", CARTS, seed=0, **SETTINGS).path if not sides else folder / "carts-0"
-    teams = {"a": {"agents": "cart_0"}, "b": {"agents": "*"}}
-    own = folder / "carts-teams"
-    if not own.exists():
-        small_run(own, CARTS, policies=teams, **SETTINGS)
-    games = [offbeat.match(runs, episodes=4, sides=sides) for runs in ([shared, own], [own, shared])]
+def test_the_sides_of_a_match_do_not_depend_on_the_order_of_the_runs(sides, carts, carts_in_teams):
+    runs = [carts[0], carts_in_teams]
+    games = [offbeat.match(each, episodes=4, sides=sides) for each in (runs, runs[::-1])]
     assert [each.payoffs.games[0, 1] for each in games] == [4, 4]
     assert games[0].agents == games[1].agents == (("cart_0", "cart_1", "cart_2"),) * 2
 

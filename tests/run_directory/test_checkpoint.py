@@ -7,13 +7,14 @@ import shutil
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from itertools import count, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
@@ -47,6 +48,8 @@ def same(a: Any, b: Any) -> bool:
         return isinstance(b, dict) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list):
         return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    if is_dataclass(a):
+        return type(a) is type(b) and same(vars(a), vars(b))
     return type(a) is type(b) and a == b
 
 
@@ -335,24 +338,6 @@ def test_a_damaged_checkpoint_is_refused_and_no_file_changes(run, file, damage, 
     assert contents(tmp_path) == before
 
 
-@examples(100)
-@given(st.sampled_from(FILES), st.integers(0, 10**6), st.integers(1, 255))
-def test_a_checkpoint_with_a_changed_byte_is_refused_or_loads_equally(
-    sound_run, tmp_path_factory, file, place, difference
-):
-    sound = sound_run / "checkpoints" / "latest"
-    checkpoint = Path(shutil.copytree(sound, tmp_path_factory.mktemp("changed") / "checkpoint"))
-    data = bytearray((checkpoint / file).read_bytes())
-    data[place % len(data)] ^= difference
-    (checkpoint / file).write_bytes(bytes(data))
-    try:
-        loaded = load(checkpoint)
-    except ConfigError:
-        return
-    assert file == "manifest.json"  # a space may have become another kind of space
-    assert same(vars(load(sound)), vars(loaded))
-
-
 def test_a_checkpoint_of_another_format_is_refused_with_the_version_that_reads_it(run):
     file = run / "checkpoints" / "latest" / "manifest.json"
     manifest = json.loads(file.read_text())
@@ -490,13 +475,12 @@ def loaded_with_a_changed_byte(path: Path, file: str, place: int, difference: in
 
 
 @examples(100)
+@example(file="manifest.json", place=2, difference=ord(" ") ^ ord("\t"))  # loads
 @given(st.sampled_from([*FILES, REPLAY]), st.integers(0, 10**6), st.integers(1, 255))
-def test_a_checkpoint_with_a_replay_and_a_changed_byte_is_refused_or_loads_equally(
-    tmp_path_factory, file, place, difference
-):
+def test_a_checkpoint_with_a_changed_byte_is_refused_or_loads_equally(tmp_path_factory, file, place, difference):
     path = store_in(tmp_path_factory.mktemp("run")).save(1, replayed(1, rows=3), [])
     loaded = loaded_with_a_changed_byte(path, file, place, difference)
-    assert loaded is None or same(vars(load(path, with_replay=True)), vars(loaded))
+    assert loaded is None or same(load(path, with_replay=True), loaded)
 
 
 def test_a_changed_byte_of_a_manifest_never_hides_a_replay_or_a_dropped_one(tmp_path):
