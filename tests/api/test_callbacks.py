@@ -218,16 +218,16 @@ def test_numbers_returned_for_an_evaluation_are_in_the_lines_of_its_results(layo
     assert [line["mine/twice"] for line in evaluated] == [2 * line["eval_return_mean"] for line in evaluated]
 
 
-@pytest.mark.parametrize("hook", ["on_metrics", "on_evaluation"])
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("hook", "answer", "words"),
     [
-        ({"loss": "high"}, "returned loss='high', but a number is expected"),
-        ({"loss": 10**400}, "returned loss=1000"),
-        ({"loss": None}, "returned loss=None, but a number is expected"),
-        ({3: 1.0}, "returned the key 3, but a name is expected"),
-        ({"sps": 1.0}, "the callback Mine returned 'sps', which is the name of another metric"),
-        ("end", "callback Mine returned 'end', but 'stop', a dict of numbers or None is expected"),
+        ("on_metrics", {"loss": "high"}, "returned loss='high', but a number is expected"),
+        ("on_metrics", {"loss": 10**400}, "returned loss=1000"),
+        ("on_metrics", {"loss": None}, "returned loss=None, but a number is expected"),
+        ("on_metrics", {3: 1.0}, "returned the key 3, but a name is expected"),
+        ("on_metrics", {"sps": 1.0}, "the callback Mine returned 'sps', which is the name of another metric"),
+        ("on_metrics", "end", "callback Mine returned 'end', but 'stop', a dict of numbers or None is expected"),
+        ("on_evaluation", {"loss": "high"}, "returned loss='high', but a number is expected"),
     ],
 )
 def test_an_invalid_return_value_of_a_callback_fails_the_run_with_a_message(tmp_path, hook, answer, words):

@@ -218,15 +218,6 @@ def test_plot_draws_a_line_for_each_policy(run, tmp_path):
 # --- resume and start anew ----------------------------------------------------------------------------------
 
 
-def test_a_resumed_run_of_a_world_has_the_bits_of_one_that_was_not_stopped(run, tmp_path):
-    stopped = small_arguments(tmp_path / "run", WORLD, policies="separate", stop_at=128, **SETTINGS)
-    assert offbeat(*stopped).code == 0
-    assert weights_in(tmp_path / "run") != weights_in(run)
-    said = offbeat("resume", tmp_path / "run")
-    assert said.code == 0, said.err
-    assert weights_in(tmp_path / "run") == weights_in(run)
-
-
 def weights_in(run: Path) -> dict[str, bytes]:
     policies = run / "checkpoints" / "latest" / "policies"
     return {path.name: (path / "weights.safetensors").read_bytes() for path in sorted(policies.iterdir())}

@@ -202,6 +202,15 @@ def test_init_from_refuses_weights_of_other_shapes(run, tmp_path, env, settings,
     assert not any(tmp_path.iterdir())
 
 
+def test_init_from_refuses_a_critic_with_another_return_scale(tmp_path):
+    first = small_run(tmp_path / "first", steps=128, return_scale=1).path
+    settings = {**SMALL, "init_from": str(first)}
+    with pytest.raises(ConfigError, match=r"return_scale is 3, but the critic of .*first learned with 1\.0.*=1\.0$"):
+        offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "second", progress="none", **settings)
+    assert not (tmp_path / "second").exists()
+    small_run(tmp_path / "third", steps=64, init_from=str(first), return_scale=1)
+
+
 # --- what was trained ---------------------------------------------------------------------------------------
 
 
@@ -253,6 +262,19 @@ def test_train_and_resume_return_the_last_metrics_line(tmp_path):
     resumed = offbeat.resume(str(stopped.path))
     assert untimed(resumed.metrics) == untimed(lines_of(resumed.path)[-1])
     assert json.loads((resumed.path / "metrics.jsonl").read_text().splitlines()[-1]) == resumed.metrics
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "message"),
+    [
+        ("CartPole-v1", {"progress": "fancy"}, "dashboard, lines or none"),
+        (object(), {}, "a name is expected, or a class or function that creates the"),
+    ],
+)
+def test_invalid_arguments_of_train_are_refused_before_any_file_is_created(tmp_path, env, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        offbeat.train("ppo", env, run_dir=tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_lock_of_a_run_is_released_when_it_ends(run):

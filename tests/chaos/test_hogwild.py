@@ -150,10 +150,6 @@ CASES = {
 }
 
 
-def test_the_cases_make_fifty_kills():
-    assert KILLS * len(CASES) == 50
-
-
 @pytest.mark.parametrize(("name", "kills"), [("sac-links", 1), *thorough(*((name, KILLS) for name in CASES))])
 def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complete(tmp_path, name, kills):
     case, random, path, shared = CASES[name], Random(name), tmp_path / "run", shared_memory()

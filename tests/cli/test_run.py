@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -291,17 +290,6 @@ def test_a_session_killed_after_its_last_checkpoint_counts_as_finished(folder):
     assert "trial-000/seed-1: resume" in offbeat("run", "spec.toml", "--dry-run").out
     policy.unlink()
     assert "trial-000/seed-1: start again" in offbeat("run", "spec.toml", "--dry-run").out
-
-
-@pytest.mark.parametrize("spec", sorted((REPOSITORY / "examples/specs").glob("*.toml")), ids=lambda path: path.stem)
-def test_the_example_specs_pass_a_dry_run(spec, tmp_path, monkeypatch):
-    if "optuna" in spec.read_text():
-        pytest.importorskip("optuna")
-    monkeypatch.chdir(tmp_path)
-    said = offbeat("run", spec, "--dry-run")
-    assert said.code == 0, said
-    assert re.search(r"^\d+ (sessions|members), .*\d+ at a time, in experiments/", said.out, re.MULTILINE)
-    assert not any(tmp_path.iterdir())
 
 
 # --- a full disk --------------------------------------------------------------------------------------------

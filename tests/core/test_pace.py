@@ -251,14 +251,6 @@ def owed(pace: ReplayPace, counts: list[int], prefix: int) -> int:
 
 
 @many
-@given(replay, transitions, st.integers(1, 12), seeds)
-def test_a_replay_run_acts_and_takes_in_all_its_tickets(pace, counts, actors, seed):
-    run = simulate_replay(pace, counts, actors, seed)
-    run.run()
-    assert (run.acted, run.learned, run.learning) == (len(counts), len(counts), False)
-
-
-@many
 @given(replay, transitions)
 def test_each_learning_step_makes_the_updates_that_the_ratio_requires(pace, counts):
     made, valid = 0, 0
@@ -277,48 +269,6 @@ def test_the_learner_never_makes_more_updates_than_the_ratio_allows(pace, counts
         if event.kind == "finish":
             made = owed(pace, counts, event.number + 1)  # by the end of this step
             assert made <= owed(pace, counts, event.acted)
-
-
-@many
-@given(replay, transitions, st.integers(1, 12), seeds)
-def test_actors_are_at_most_max_ahead_tickets_ahead_of_the_learner(pace, counts, actors, seed):
-    for event in simulate_replay(pace, counts, actors, seed).run():
-        if event.kind == "begin":
-            assert event.number <= event.acted + pace.max_ahead
-            made = owed(pace, counts, event.learned)
-            assert made >= owed(pace, counts, max(0, event.number - pace.max_ahead))
-
-
-@many
-@given(replay, transitions, seeds)
-def test_with_max_ahead_0_acting_and_learning_take_turns(pace, counts, seed):
-    pace = ReplayPace(pace.utd_ratio, pace.warmup, max_ahead=0)
-    under_way = 0
-    for event in simulate_replay(pace, counts, actors=4, seed=seed).run():
-        under_way += 1 if event.kind in {"begin", "learn"} else -1
-        assert under_way <= 1
-        if event.kind == "begin":
-            assert (event.number, event.learned) == (event.acted, event.acted)
-
-
-@many
-@given(replay, st.integers(0, 30))
-def test_a_replay_run_pauses_at_the_first_ticket_that_the_pace_cannot_have_allowed(pace, learned):
-    held = pace.pause_ticket(learned)
-    assert not pace.may_act(held, learned)
-    assert pace.may_act(held - 1, learned)
-
-
-@many
-@given(replay, transitions, st.integers(1, 12), seeds)
-def test_at_most_in_flight_tickets_are_being_acted_or_not_yet_taken_in(pace, counts, actors, seed):
-    begun, most = 0, 0
-    for event in simulate_replay(pace, counts, actors, seed).run():
-        if event.kind == "begin":
-            begun += 1
-            most = max(most, begun - event.learned)
-    assert most <= pace.in_flight
-    assert pace.versions == pace.in_flight
 
 
 @pytest.mark.parametrize("max_ahead", [0, 1, 5])

@@ -320,6 +320,7 @@ SPECS = sorted((ROOT / "examples/specs").glob("*.toml"))
 def test_an_example_spec_is_valid(spec, tmp_path):
     said = offbeat_here("run", spec, "--dry-run", "--dir", tmp_path / "experiment")
     assert said.code == 0, said.err
+    assert not any(tmp_path.iterdir())
     assert f"offbeat run {spec.relative_to(ROOT)}" in spec.read_text().partition("\n")[0]
 
 

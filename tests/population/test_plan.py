@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from tests.support.populations import CARTS, CARTS_POLICIES, SETTINGS, TABLE, population, population_text, run_here
+from tests.support.populations import CARTS, CARTS_POLICIES, SETTINGS, TABLE, begun, population, population_text
 from tests.support.runs import contents, offbeat
 
 from offbeat.cli import main
@@ -177,7 +177,7 @@ def test_members_are_given_the_policies_of_a_file_once_and_the_modules_of_their_
 
 def test_another_population_in_the_same_directory_is_refused(tmp_path):
     one = population(tmp_path)
-    run_here(one, stop=lambda _: True)
+    begun(one)
     with pytest.raises(ConfigError, match=r"population.members was 3 and is 4 now"):
         population(tmp_path, {"members": 4})
 

@@ -19,10 +19,11 @@ from tests.support.populations import (
     CARTS_POLICIES,
     SETTINGS,
     TABLE,
+    begun,
+    finish,
     population,
     population_text,
     run_here,
-    run_job,
     small_population,
     tree_of,
     weights,
@@ -359,7 +360,7 @@ def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(s
 
 def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
     one = population(tmp_path)
-    schedule = run_here(one, stop=lambda _: True)
+    schedule = begun(one)
     job = schedule.first_jobs()[0]
     for _ in range(RESTARTS_AFTER_KILL):
         assert schedule.restart(JobOutcome(job, "failed", "killed", killed=True))
@@ -370,14 +371,10 @@ def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
 @pytest.mark.parametrize("lag", [0, 1])
 def test_a_failed_member_continues_with_the_next_generation_once_the_others_need_its_score(tmp_path, lag):
     one = population(tmp_path, {"lag": lag})
-    schedule = run_here(one, stop=lambda _: True)
-    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
+    schedule = begun(one)
     stopped = small_run(one.path / "member-000", seed=5, **{**SETTINGS, "stop_at": 128})
     schedule.failed[0] = JobOutcome(schedule.first_jobs()[0], "failed", "broken\nby a test")
-    ended: list[str] = []
-    while (job := schedule.prepare_next()) is not None:
-        ended.append(job.name)
-        schedule.ended(run_job(job))
+    ended = finish(schedule)
     assert not schedule.failed
     ledger = one.family().ledger
     assert [ledger.finished(member) for member in range(3)] == [3, 3, 3]
@@ -395,13 +392,8 @@ def test_a_failed_member_continues_with_the_next_generation_once_the_others_need
 
 def test_a_member_that_fails_before_its_first_checkpoint_starts_anew_in_the_next_generation(tmp_path):
     one = small_population(tmp_path)
-    schedule = run_here(one, stop=lambda _: True)
-    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
-    ended: list[str] = []
-    while (job := schedule.prepare_next()) is not None:
-        ended.append(job.name)
-        broken = job.name == "member-000 generation 0"
-        schedule.ended(JobOutcome(job, "failed", "broken") if broken else run_job(job))
+    schedule = begun(one)
+    ended = finish(schedule, lambda job: job.name == "member-000 generation 0")
     assert not schedule.failed
     ledger = one.family().ledger
     assert list(ledger.failures.values()) == [Failure(0, 0, 0, "broken")]
@@ -443,11 +435,8 @@ class Seen(Silent):
 
 def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_start(tmp_path):
     one = population(tmp_path)
-    schedule = run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 2)
-    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
-    while (job := schedule.prepare_next()) is not None:
-        broken = job.name == "member-001 generation 2"
-        schedule.ended(JobOutcome(job, "failed", "broken") if broken else run_job(job))
+    schedule = begun(one)
+    finish(schedule, lambda job: job.name == "member-001 generation 2")
     assert list(schedule.failed) == [1]
     assert not one.family().ledger.failures
     assert write_report(one.plan, one.directory, one.family()) is None
@@ -458,10 +447,8 @@ def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_st
 
 def test_no_failure_is_entered_if_all_members_have_failed(tmp_path):
     one = population(tmp_path)
-    schedule = run_here(one, stop=lambda _: True)
-    schedule = type(schedule)(one.plan, one.path, one.family(), schedule._view)
-    while (job := schedule.prepare_next()) is not None:
-        schedule.ended(JobOutcome(job, "failed", "broken"))
+    schedule = begun(one)
+    finish(schedule, lambda _: True)
     assert sorted(schedule.failed) == [0, 1, 2]
     assert not one.family().ledger.failures
 

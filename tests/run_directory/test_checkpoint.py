@@ -443,12 +443,16 @@ def test_a_checkpoint_that_never_had_a_replay_reports_no_dropped_replay(tmp_path
     assert (loaded.replay, loaded.replay_dropped) == (None, False)
 
 
-def test_a_manifest_without_an_entry_for_the_replay_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [("replay", "does not list the files of the checkpoint"), ("weights.safetensors", r"lists .* where .* are expected")],
+)
+def test_a_manifest_without_an_entry_for_a_file_is_refused(tmp_path, entry, message):
     path = store_in(tmp_path).save(1, full(1), ["latest"])
     manifest = json.loads((path / "manifest.json").read_text())
-    del manifest["replay"]
+    del (manifest if entry in manifest else manifest["files"])[entry]
     (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ConfigError, match="does not list the files of the checkpoint"):
+    with pytest.raises(ConfigError, match=message):
         load(path, with_replay=True)
 
 

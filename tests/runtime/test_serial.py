@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from itertools import product
 from typing import Any
 
 import pytest
 from tests.sample_envs import run_envs
 from tests.support import runs
 from tests.support.runs import lines_of, small_run, unrolls_of, weights_of
+from tests.support.thorough import thorough
 
 from offbeat import resume
 from offbeat.core.errors import ConfigError
@@ -96,28 +98,6 @@ def test_a_pause_stops_acting_until_it_ends(begun):
     assert acting.slots_filled(0) == 1
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
-def test_without_lag_the_first_ratio_is_one(tmp_path, env):
-    run = small_run(tmp_path / "run", env, **EVERY_BATCH)
-    for line in batch_lines(run.path):
-        assert line["ratio_max_deviation_first"] <= 1e-5
-
-
-def test_with_lag_the_first_ratio_is_that_to_the_policy_that_acted(tmp_path):
-    run = small_run(tmp_path / "run", max_lag=3, learning_rate=0.01, **EVERY_BATCH)
-    lines = batch_lines(run.path)
-    assert lines[0]["ratio_max_deviation_first"] <= 1e-5
-    assert min(line["ratio_max_deviation_first"] for line in lines[3:]) > 1e-3
-    assert {line["effective_sample_size"] for line in lines} == {None}  # nothing is weighted
-
-
-def test_with_lag_the_first_ratio_to_the_proximal_policy_is_one(tmp_path):
-    run = small_run(tmp_path / "run", max_lag=3, clip_reference="proximal", learning_rate=0.01, **EVERY_BATCH)
-    lines = batch_lines(run.path)
-    assert max(line["ratio_max_deviation_first"] for line in lines) <= 1e-5  # to the proximal policy, recomputed
-    assert min(line["effective_sample_size"] for line in lines[3:]) < 0.999
-
-
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
 @pytest.mark.parametrize("actors", [1, 2])
 def test_a_run_ends_after_the_first_batch_that_reaches_steps(tmp_path, max_lag, actors):
@@ -143,8 +123,10 @@ def test_rows_acted_beyond_the_end_are_reported_separately(tmp_path, max_lag):
     assert run.metrics["acted_beyond"] == max_lag * rows
 
 
-@pytest.mark.parametrize("max_lag", [0, 1, 3])
-@pytest.mark.parametrize("stop_at", [1, 500, 640])
+@pytest.mark.parametrize(
+    ("stop_at", "max_lag"),
+    [*product((1, 640), (0, 3)), *thorough((1, 1), (640, 1), (500, 0), (500, 1), (500, 3))],
+)
 def test_a_stop_happens_at_most_max_lag_batches_after_stop_at_is_reached(tmp_path, max_lag, stop_at):
     rows = 16 * 4
     run = small_run(tmp_path / "run", "HalfCheetah-v5", max_lag=max_lag, stop_at=stop_at)
@@ -180,21 +162,6 @@ def test_the_time_limit_stops_a_run_with_a_checkpoint(tmp_path):
     assert (run.state, run.exit_code) == ("interrupted", 0)
     assert run.metrics["env_steps"] > 0
     assert weights_of(run.path)
-
-
-@pytest.mark.parametrize("env_groups", [2, 4])
-def test_env_groups_produce_the_same_rows_as_one_group(begun, env_groups):
-    first, grouped = (_first_unroll(begun, groups) for groups in (1, env_groups))
-    assert first["observation"].std() > 0.1
-    for name in ("observation", "action", "reward", "behavior_log_prob"):
-        # Not bit for bit: products of other shapes may be summed in another order.
-        assert abs(first[name] - grouped[name]).max() < 1e-4
-
-
-def _first_unroll(begun, env_groups: int):
-    parts, acting = begun("Pendulum-v1", env_groups=env_groups)
-    acting.wait(1)
-    return parts.policy.slots.open(0)
 
 
 @pytest.mark.parametrize("actors", [2, 3])

@@ -43,13 +43,6 @@ def serial(tmp_path_factory):
     return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **CARTS_RUN)
 
 
-@pytest.mark.parametrize("runtime", ["threads", "processes"])
-def test_two_policies_have_the_bits_of_serial_in_every_runtime(runtime, serial, tmp_path):
-    run = small_run(tmp_path / "run", runtime=runtime, **CARTS_RUN)
-    assert weights_of_each(run) == weights_of_each(serial)
-    assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
-
-
 def test_learners_that_run_side_by_side_have_the_bits_of_serial(serial, tmp_path):
     run = small_run(tmp_path / "run", runtime="processes", learner_workers=2, **CARTS_RUN)
     assert weights_of_each(run) == weights_of_each(serial)
@@ -213,12 +206,6 @@ def test_settings_of_one_policy_do_not_change_what_another_learns_in_a_learning_
 
 
 ON_POLICY: dict[str, Any] = {**CARTS_RUN, "runtime": "serial"}
-
-
-def test_a_resumed_run_with_two_policies_has_the_bits_of_one_that_was_not_stopped(serial, tmp_path):
-    stopped = small_run(tmp_path / "stopped", stop_at=512, **ON_POLICY)
-    assert weights_of_each(stopped) != weights_of_each(serial)
-    assert weights_of_each(resume(stopped.path)) == weights_of_each(serial)
 
 
 def test_a_policy_that_does_not_save_its_replay_warms_up_again_and_the_others_go_on(tmp_path):

@@ -57,6 +57,22 @@ def small_population(
     return population(folder, {"members": 2, **(table or {})}, settings=settings, **changes)
 
 
+def begun(population: Population) -> Schedule:
+    """Write the files of a population and return the schedule of its jobs."""
+    with population.directory.locked():
+        population.write_files()
+    return Schedule(population.plan, population.path, population.family(), Silent())
+
+
+def finish(schedule: Schedule, fails: Callable[[Job], bool] = lambda _: False) -> list[str]:
+    """Run the jobs of a schedule, each as soon as it can start, without those that fail; return all their names."""
+    names: list[str] = []
+    while (job := schedule.prepare_next()) is not None:
+        names.append(job.name)
+        schedule.ended(JobOutcome(job, "failed", "broken") if fails(job) else run_job(job))
+    return names
+
+
 def run_here(population: Population, seed: int = 0, stop: Callable[[Job], bool] = lambda _: False) -> Schedule:
     """Run a population without processes; which of the jobs that can start is next depends on the seed.
 
@@ -65,9 +81,7 @@ def run_here(population: Population, seed: int = 0, stop: Callable[[Job], bool] 
         seed: of the order, which stands for the timing of jobs in parallel.
         stop: is called before each job; if it returns True, nothing more is done, as after a kill.
     """
-    with population.directory.locked():
-        population.write_files()
-    schedule = Schedule(population.plan, population.path, population.family(), Silent())
+    schedule = begun(population)
     waiting: list[Job] = []
     order = random.Random(seed)
     while True:

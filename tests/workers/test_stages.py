@@ -313,38 +313,24 @@ def test_a_minibatch_of_a_replay_is_made_on_a_device_without_waiting(case, monke
     assert copies.found == []
 
 
-READS: dict[str, Callable[[Tensor], object]] = {
-    "float": float,
-    "int": int,
-    "if": lambda loss: loss if loss > 0 else -loss,
-    "item": lambda loss: loss.item(),
-    "tolist": lambda loss: loss.tolist(),
-    "cpu": lambda loss: loss.cpu(),
-    "numpy": lambda loss: loss.numpy(),
-    "mask": lambda loss: loss.reshape(1)[loss.reshape(1) > 0],
-    "nonzero": lambda loss: loss.reshape(1).nonzero(),
-}
-
-
-@pytest.mark.parametrize("read", sorted(READS))
 @pytest.mark.parametrize("place", ["loss", "pass_on", "after"])
-def test_a_read_inside_a_stage_does_not_go_unnoticed(read, place, monkeypatch):
+def test_a_read_inside_a_stage_does_not_go_unnoticed(place, monkeypatch):
     algorithm, minibatches, _ = on_meta(CASES["sac, box"], monkeypatch)
     stage = algorithm.stages[1]
 
     def loss(minibatch: Minibatch) -> LossResult:
         result = stage.loss(minibatch)
         assert isinstance(result.loss, Tensor)
-        READS[read](result.loss.detach())
+        float(result.loss)
         return result
 
     def read_loss(result: LossResult) -> None:
         assert isinstance(result.loss, Tensor)
-        READS[read](result.loss)
+        float(result.loss)
 
     changed = replace(stage, **{place: loss if place == "loss" else read_loss})  # type: ignore[arg-type]
     algorithm.stages = (algorithm.stages[0], changed, algorithm.stages[2])
-    with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
+    with pytest.raises(RuntimeError, match="meta tensors"):
         Updates(algorithm).apply(0, next(minibatches), algorithm.start(0.0), UpdateMetrics())
 
 
