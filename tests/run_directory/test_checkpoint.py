@@ -445,7 +445,10 @@ def test_a_checkpoint_that_never_had_a_replay_reports_no_dropped_replay(tmp_path
 
 @pytest.mark.parametrize(
     ("entry", "message"),
-    [("replay", "does not list the files of the checkpoint"), ("weights.safetensors", r"lists .* where .* are expected")],
+    [
+        ("replay", "does not list the files of the checkpoint"),
+        ("weights.safetensors", r"lists .* where .* are expected"),
+    ],
 )
 def test_a_manifest_without_an_entry_for_a_file_is_refused(tmp_path, entry, message):
     path = store_in(tmp_path).save(1, full(1), ["latest"])
