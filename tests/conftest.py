@@ -21,6 +21,7 @@ from tests.support import ray_clusters, survivors, thorough, warm
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
 from offbeat.run_directory import versions
+from offbeat.tuning import other_load
 
 KINDS = {
     "chaos": ("chaos",),
@@ -155,6 +156,13 @@ def _nothing_is_synced() -> Iterator[None]:
         yield
         return
     with patch.object(os, "fsync", warm.no_fsync):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _the_load_of_the_machine_is_observed_for_a_moment() -> Iterator[None]:
+    """Observe it for a moment before a measurement, not for half a second: no test depends on this load."""
+    with patch.object(other_load, "SAMPLE_S", 0.02):
         yield
 
 
