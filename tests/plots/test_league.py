@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from tests.support.pictures import ink
+from tests.support.thorough import thorough
 
 from offbeat.core.errors import ConfigError
 from offbeat.league.payoffs import Payoffs
@@ -49,7 +50,7 @@ def test_losses_wins_and_pairs_that_have_not_met_have_different_colours(tmp_path
     assert {BLUE, VERMILION, GREY} <= ink(plot_win_rates(payoffs, out=tmp_path / "rates.png"))
 
 
-@pytest.mark.parametrize("count", [1, 30, 41])
+@pytest.mark.parametrize("count", [1, 30, *thorough(41)])
 def test_one_player_or_many_can_be_plotted(tmp_path, count):
     payoffs = Payoffs.count([f"p{i}" for i in range(count)], [(i, i - 1, 1.0) for i in range(1, count)])
     text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
