@@ -91,12 +91,8 @@ CELLS = [
     Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     # Envs that report numbers, and are told how far the training has come.
     Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
-    # Moments in which there is nothing to decide, which a core sees too.
-    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN | INLINE),
     # Envs that sample from their spaces, which Gymnasium's seed does not reach.
     Cell("a2c", "curious/Sampling-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN),
-    # A core, and columns in which an agent is absent for whole unrolls.
-    Cell("ppo", CARTS, 1, 2, 1, "processes", "threads", CORE),
     Cell(
         "sac", "Pendulum-v1", 6, 3, 0, "serial", "processes",
         {"policy_delay": 2, "learner_threads": 2, "prioritized": True}, OFTEN_ON_A_REPLAY,
@@ -117,11 +113,6 @@ CELLS = [
     Cell(
         "crossq", "Pendulum-v1", 3, 2, 0, "threads", "processes",
         {"prioritized": True, "n_step": 2, "normalize_observations": True, "learner_threads": 2}, OFTEN_ON_A_REPLAY,
-    ),
-    # Sequences, whose states go on over tickets and stops.
-    Cell(
-        "dqn", "CartPole-v1", 2, 2, 0, "processes", "threads",
-        {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160},
     ),
 ]  # fmt: skip
 VISITS = {"train_tasks": 3, "test_tasks": 2, "prior_steps": 24, "extra_steps": 6, "envs_per_actor": 1, "actors": 2}
@@ -148,22 +139,27 @@ TASK_CELLS = [
     ),
 ]  # fmt: skip
 CELLS += TASK_CELLS
+SEQUENCES = {
+    **CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160
+}  # fmt: skip
 SHARD_CELLS = [
-    # Minibatches of rows, of which some train only the critic, of transitions, of columns and of sequences.
+    # Minibatches of rows, of which some train only the critic, as there is nothing to decide; of transitions; of
+    # columns; and of sequences, whose states go on over tickets and stops.
     Cell(
         "ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes",
-        {"shards": 3, "imports": (CURIOUS,), "clip_reference": "proximal"},
+        {"shards": 3, "imports": (CURIOUS,), "clip_reference": "proximal"}, OFTEN | INLINE,
     ),
     Cell("td3", "Pendulum-v1", 1, 2, 0, "threads", "processes", {"shards": 3}),
     Cell("a2c", "CartPole-v1", 1, 1, 2, "serial", "threads", {**CORE, "shards": 3}),
     Cell(
         "dqn", "CartPole-v1", 2, 2, 0, "threads", "processes",
-        {**CORE, "shards": 2, "batch_size": 24, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160},
+        {**SEQUENCES, "shards": 2},
     ),
 ]  # fmt: skip
 CELLS += SHARD_CELLS
 RESIDENT_CELLS = [
-    # Batches that are used several times; the run is cut where some of them still have passes to come.
+    # Batches that are used several times; the run is cut where some of them still have passes to come. The second one
+    # has a core, and columns in which an agent is absent for whole unrolls.
     Cell("impala", "CartPole-v1", 3, 2, 1, "threads", "processes", {"resident_batches": 2, "passes": 3}, OFTEN),
     Cell(
         "ppo", CARTS, 2, 1, 2, "processes", "serial",
@@ -202,6 +198,9 @@ MORE_CELLS = [
         for lag, batch, actors in ((0, 2, 1), (0, 2, 2), (1, 1, 2), (3, 1, 1), (3, 2, 2))
     ),
     Cell("ppo", "CartPole-v1", 1, 2, 2, "threads", "threads"),
+    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN | INLINE),
+    Cell("ppo", CARTS, 1, 2, 1, "processes", "threads", CORE),
+    Cell("dqn", "CartPole-v1", 2, 2, 0, "processes", "threads", SEQUENCES),
     Cell("ppo", "Pendulum-v1", 0, 2, 2, "threads", "processes", {}, OFTEN),
     Cell("ppo", "Pendulum-v1", 1, 3, 2, "processes", "serial"),
     Cell("ppo", "Pendulum-v1", 3, 1, 2, "serial", "processes"),
