@@ -380,6 +380,15 @@ def test_the_code_snippet_on_the_model_card_makes_no_env_that_gymnasium_does_not
     assert "gym.make(" not in text
 
 
+@pytest.mark.parametrize("env", ["Walks-v0", "envpool:Walks"])
+def test_the_code_snippet_on_the_model_card_passes_the_encoder_of_the_user(env):
+    config = PPOConfig(encoder="tests.support.own_code:Rows")
+    spec = config.policy_spec(EnvSpec(env, (Leaf("observation", (3,), "float32"),), STEER, columns=1))
+    text = card(LoadedPolicy(make_policy(spec), Trained(env, "ppo", 1, 2, 3)), FIGURES, REPO)
+    assert "from tests.support.own_code import Rows\n" in text
+    assert f'offbeat.load("hf://{REPO}", encoder=Rows)' in text
+
+
 STEER = ActionSpec("discrete", (), (6,))
 FIGURES = {
     "return_mean": 1.0,

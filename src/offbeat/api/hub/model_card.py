@@ -10,6 +10,7 @@ from offbeat import __version__
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.config.env import adapter_prefix, family_of
+from offbeat.config.registry import encoder_path
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD
 from offbeat.envs.registration import maker_in
@@ -64,6 +65,8 @@ def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
             "`policy.reset_task()` in a new task, and after each step `policy.observe(observation, action, reward, "
             "next_observation)`."
         )
+    if (encoder := encoder_path(loaded.policy.spec.encoder)) is not None:
+        notes.append(f"The code of its encoder, `{encoder}`, is not in this repository: install it first.")
     if loaded.remembers:
         notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
     if any(leaf.name == PREVIOUS_REWARD for leaf in loaded.policy.spec.observation):
@@ -88,18 +91,34 @@ def _example(loaded: LoadedPolicy, repo: str, modules: Sequence[str]) -> str:
     If the env of the training has one agent, and no adapter of offbeat makes it, the code makes one like it.
     """
     trained, mask = loaded.trained, loaded.policy.spec.info_mask
-    load = f'policy = offbeat.load("hf://{repo}")  # pip install "offbeat[hub]"'
+    imports, load = _loading(loaded, repo)
     if trained.agents:
         first, agents = json.dumps(trained.agents[0]), ", ".join(trained.agents)
         given = f"observations[{first}]" + f', action_mask=infos[{first}]["{INFO_MASK}"]' * mask
-        return f"import offbeat\n\n{load}\naction = policy({given})  # acts for {agents}"
+        return "\n".join([*imports, "", load, f"action = policy({given})  # acts for {agents}"])
     given = "observation" + f', action_mask=info["{INFO_MASK}"]' * mask
     if adapter_prefix(trained.env):
-        return f"import offbeat\n\n{load}\naction = policy({given})"
-    imports, makes = _making(trained)
-    imports += [f"import {module}" for module in modules]
+        return "\n".join([*imports, "", load, f"action = policy({given})"])
+    of_env, makes = _making(trained)
+    of_env += [f"import {module}" for module in modules]
     reset = "observation, info = env.reset(seed=7)"
-    return "\n".join([*imports, "import offbeat", "", load, *makes, reset, f"action = policy({given})"])
+    return "\n".join([*of_env, *imports, "", load, *makes, reset, f"action = policy({given})"])
+
+
+def _loading(loaded: LoadedPolicy, repo: str) -> tuple[list[str], str]:
+    """Return Python code that loads the policy: imports, also of an encoder of the user, and a line."""
+    imports, encoder = ["import offbeat"], ""
+    path = encoder_path(loaded.policy.spec.encoder)
+    if path is not None and "<" not in path:  # such as <lambda>, which cannot be imported
+        module, _, name = path.partition(":")
+        imports.insert(0, _import_of(module, name))
+        encoder = f", encoder={name}"
+    return imports, f'policy = offbeat.load("hf://{repo}"{encoder})  # pip install "offbeat[hub]"'
+
+
+def _import_of(module: str, name: str) -> str:
+    """Return the line that imports a class, or the class in which it is."""
+    return f"from {module} import {name.partition('.')[0]}"
 
 
 def _making(trained: Trained) -> tuple[list[str], list[str]]:
@@ -111,11 +130,11 @@ def _making(trained: Trained) -> tuple[list[str], list[str]]:
         arguments.insert(0, json.dumps(f"{prefix}{trained.env}"))
         imports, call = ["import gymnasium as gym"], "gym.make"
     else:
-        imports, call = [f"from {module} import {name.partition('.')[0]}"], name
+        imports, call = [_import_of(module, name)], name
     makes = [f"env = {call}({', '.join(arguments)})"]
     for wrapper in trained.env_config.wrappers:
         module, _, name = wrapper.partition(":")
-        imports.append(f"from {module} import {name.partition('.')[0]}")
+        imports.append(_import_of(module, name))
         makes.append(f"env = {name}(env)")
     return imports, makes
 
