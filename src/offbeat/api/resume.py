@@ -10,7 +10,7 @@ from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings
 from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
 from offbeat.api.running.continuation import Continuation
-from offbeat.api.running.prepare import ProgressKind, prepare, progress_view
+from offbeat.api.running.prepare import ProgressKind, load_code, prepare, progress_view
 from offbeat.api.running.resume_changes import DirectoryChanges
 from offbeat.api.running.resume_checks import LATEST, config_to_resume, read_resumable
 from offbeat.api.running.run import Run, run_to_end
@@ -118,7 +118,8 @@ def continue_run(
         saved, state = read_resumable(directory, checkpoint, with_replay=True)
         before = directory.read_config()
         config = config_to_resume(before, directory.path, state, given)
-        parts = prepare(config, view, caller)
+        load_code(config, view, caller)
+        parts = prepare(config, view)
         try:
             require_checkpoint_fit(saved, parts, directory.path)
             changed = changes_between(before.without_limits(), config)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
-from offbeat.api.running.compiled_modules import import_compiled
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
-from offbeat.api.running.prepare import ProgressKind, prepare, progress_view
+from offbeat.api.running.prepare import ProgressKind, load_code, prepare, progress_view
 from offbeat.api.running.run import Run, run_to_end
 from offbeat.api.running.run_context import RunContext, StartMessages
 from offbeat.api.running.start_hints import start_hints
@@ -22,8 +21,7 @@ from offbeat.api.running.start_warnings import start_warnings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.config import Config
-from offbeat.config.importing import import_modules
-from offbeat.core.caller_state import CallerState, caller_state
+from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.toml_files import MOST_BYTES_OF_A_RUN
@@ -131,8 +129,9 @@ def train_config(
     require_package(config.run.tracker)
     with caller_state() as caller:
         view = progress_view(progress)
-        layout = _with_measured_topology(config, view, caller)
-        parts = prepare(layout.config, view, caller)
+        load_code(config, view, caller)
+        layout = _with_measured_topology(config, view)
+        parts = prepare(layout.config, view)
         caller.restore_folder()  # an env may change it when it is tested
         config = parts.config
         try:
@@ -182,16 +181,13 @@ def _create(run_dir: Path | None, config: Config) -> RunDirectory:
     return RunDirectory.create_default(config) if run_dir is None else RunDirectory.create(run_dir, config)
 
 
-def _with_measured_topology(config: Config, view: Progress, caller: CallerState) -> ChosenLayout:
+def _with_measured_topology(config: Config, view: Progress) -> ChosenLayout:
     """Return the config with its topology, chosen by auto layout if `split` is measured."""
     if config.runtime.split == "given":
         return ChosenLayout(config)
     view.message("measuring the cost of acting and learning, to choose the number of actors")
-    import_modules(config.run.imports)
-    caller.save_library_settings()
     from offbeat.tuning.auto_layout import with_measured_topology
 
-    import_compiled(config, view.message)
     with notifying_if_slow(f"measuring {config.run.env}", view.message):
         return with_measured_topology(config, view.message)
 

@@ -1,4 +1,4 @@
-"""What `train` and `resume` prepare in the same way: the progress view, and the parts of a run."""
+"""What `train` and `resume` prepare in the same way: the progress view, the code, and the parts of a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,19 @@ def progress_view(kind: ProgressKind | None) -> Progress:
     return make_progress(kind, sys.stderr)
 
 
-def prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
-    """Check the env and the settings, and create the parts of the learner, or those that lock-free workers share."""
+def load_code(config: Config, view: Progress, caller: CallerState) -> None:
+    """Import the modules that the config names, and those that are compiled."""
     import_modules(config.run.imports)
     caller.save_library_settings()
-    keep_freed_memory()
     import_compiled(config, view.message)
+
+
+def prepare(config: Config, view: Progress) -> Parts:
+    """Check the env and the settings, and create the parts of the learner, or those that lock-free workers share.
+
+    The code of the run is loaded already.
+    """
+    keep_freed_memory()
     with notifying_if_slow(f"testing {config.run.env}", view.message):
         from offbeat.runtime.devices import set_up_device
         from offbeat.runtime.runtimes import build
