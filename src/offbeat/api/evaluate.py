@@ -19,6 +19,7 @@ from offbeat.core.errors import ConfigError, require_at_least, require_at_most
 from offbeat.core.fields import MOST_EPISODES
 from offbeat.core.files import user_path
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import LATEST
 
 if TYPE_CHECKING:
     from offbeat.runtime.ray.tasks import TaskPool
@@ -96,7 +97,7 @@ def evaluate(
     *,
     seed: int = 0,
     sampled: bool = False,
-    checkpoint: str = "latest",
+    checkpoint: str = LATEST,
     average: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | type[Any]] | None = None,
@@ -135,7 +136,7 @@ def evaluate(
             require_at_least(name, value, 1)
     require_at_most("episodes", episodes or 1, MOST_EPISODES)
     require_at_least("seed", seed, 0)
-    if average and checkpoint != "latest":
+    if average and checkpoint != LATEST:
         raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")
     with caller_state() as caller:
         policies = policies_to_play(

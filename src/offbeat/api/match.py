@@ -33,6 +33,7 @@ from offbeat.league.seatings import Seating, seatings
 from offbeat.league.sides import agents_of_sides
 from offbeat.league.standings import Standing, standings_of
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import LATEST
 from offbeat.workers.games import Games, game_envs
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def match(
     *,
     episodes: int = GAMES,
     seed: int = 0,
-    checkpoint: str = "latest",
+    checkpoint: str = LATEST,
     snapshots: Snapshots | None = None,
     average: bool = False,
     sides: Sequence[str] = (),

@@ -12,7 +12,7 @@ from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
 from offbeat.api.running.continuation import Continuation
 from offbeat.api.running.prepare import ProgressKind, load_code, prepare, progress_view
 from offbeat.api.running.resume_changes import DirectoryChanges
-from offbeat.api.running.resume_checks import LATEST, config_to_resume, read_resumable
+from offbeat.api.running.resume_checks import config_to_resume, read_resumable
 from offbeat.api.running.run import Run, run_to_end
 from offbeat.api.running.run_context import RunContext
 from offbeat.config.arguments import checked
@@ -21,9 +21,10 @@ from offbeat.config.importing import accept
 from offbeat.config.trust import clusters_of
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import GivenPath, user_path
+from offbeat.core.files import GivenPath
 from offbeat.metrics.counters import Counters
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import LATEST
 from offbeat.runtime.signals import GracefulStop
 
 
@@ -109,7 +110,7 @@ def continue_run(
     Arguments and errors are those of `resume`. `shows_end`: whether the progress view shows how it ended.
     """
     called = Callbacks(callbacks)
-    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
+    directory = RunDirectory.open(run, trust_code=trust_code)
     crash = directory.crash()
     with caller_state() as caller, directory.presence().required(), directory.lock():
         view = progress_view(progress)

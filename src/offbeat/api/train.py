@@ -83,34 +83,26 @@ def train(
             raise ConfigError("settings is no argument of train: pass each setting by its name, such as gamma=0.9")
         if "kwargs" in settings:
             raise ConfigError("kwargs is the name in files of the env's arguments: pass --env-kwargs NAME=VALUE")
-        given = {} if policies is None else {"policies": _with_text_for_objects(policies)}
-        if "encoder" in settings:
-            settings["encoder"] = name_of_encoder(settings["encoder"])
-        flags = {**_with_path_of_run(settings), **given, **env_settings(env_kwargs, wrappers)}
+        if isinstance(policies, Mapping):
+            policies = {name: _with_text(table) for name, table in policies.items()}
+        given = {} if policies is None else {"policies": policies}
+        flags = {**_with_text(settings), **given, **env_settings(env_kwargs, wrappers)}
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
         path = None if run_dir is None else user_path(run_dir)
         return train_config(config, path, progress=progress, callbacks=callbacks, shows_end=True)
 
 
-def _with_text_for_objects(policies: Any) -> Any:
-    """Return the policies with text for what is given as an object: encoders in their settings, runs as init_from."""
-    if not isinstance(policies, Mapping):
-        return policies
-    return {name: _with_name_of_encoder(_with_path_of_run(table)) for name, table in policies.items()}
-
-
-def _with_path_of_run(table: Any) -> Any:
-    """Return settings, or the table of a policy, with the path of a `Run` or `Path` that is given as init_from."""
-    run = table.get("init_from") if isinstance(table, Mapping) else None
-    return {**table, "init_from": os.fspath(run)} if isinstance(run, os.PathLike) else table
-
-
-def _with_name_of_encoder(table: Any) -> Any:
-    settings = table.get("settings") if isinstance(table, Mapping) else None
-    if not isinstance(settings, Mapping) or "encoder" not in settings:
+def _with_text(table: Any) -> Any:
+    """Return settings, or the table of a policy, with text for what is given as an object: runs and encoders."""
+    if not isinstance(table, Mapping):
         return table
-    return {**table, "settings": {**settings, "encoder": name_of_encoder(settings["encoder"])}}
+    text = {**table, "settings": _with_text(table["settings"])} if "settings" in table else dict(table)
+    if isinstance(text.get("init_from"), os.PathLike):
+        text["init_from"] = os.fspath(text["init_from"])
+    if "encoder" in text:
+        text["encoder"] = name_of_encoder(text["encoder"])
+    return text
 
 
 def train_config(
@@ -206,7 +198,7 @@ def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPo
 
 def _discard_empty(directory: RunDirectory) -> bool:
     """Delete the directory of a run without a checkpoint; return whether it was deleted."""
-    if (directory.checkpoints / "latest").exists():
+    if directory.has_checkpoint:
         return False
     directory.discard()
     return True

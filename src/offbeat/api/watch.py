@@ -21,6 +21,7 @@ from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.make import adapter_of
 from offbeat.envs.worlds.make import make_renderable_world
+from offbeat.run_directory.store import LATEST
 
 DEFAULT_FPS = 30
 
@@ -56,7 +57,7 @@ def watch(
     *,
     video: GivenPath | None = None,
     seed: int = 0,
-    checkpoint: str = "latest",
+    checkpoint: str = LATEST,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | type[Any]] | None = None,
     max_steps: int = EVALUATION_STEPS,

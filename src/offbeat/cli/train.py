@@ -155,8 +155,8 @@ def _report(run: Run) -> int:
     from offbeat.run_directory.directory import RunDirectory
 
     lines = [f"{run.state}: {run.reason}"]
-    if (run.path / "checkpoints" / "latest").exists():
-        directory = RunDirectory(run.path)
+    directory = RunDirectory(run.path)
+    if directory.has_checkpoint:
         if run.state == "interrupted":
             commands = [directory.next_command("resume")]
         else:  # the returns of a league say little: each policy plays against itself

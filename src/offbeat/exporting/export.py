@@ -12,6 +12,7 @@ from offbeat.config.registry import EncoderFactory
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
+from offbeat.run_directory.store import LATEST
 
 if TYPE_CHECKING:
     from offbeat.exporting.formats import FormatName
@@ -27,7 +28,7 @@ def export(
     out: GivenPath | None = None,
     *,
     format: FormatName = "onnx",  # noqa: A002 - as the flag is called
-    checkpoint: str = "latest",
+    checkpoint: str = LATEST,
     policy: str | None = None,
     encoder: EncoderFactory | None = None,
     trust_code: bool = False,

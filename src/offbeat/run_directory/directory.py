@@ -25,14 +25,14 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.trust import UNCHANGED, Code, code_to_run, flags_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
-from offbeat.core.files import is_full, replace_or_overwrite, sync, user_path
+from offbeat.core.files import GivenPath, is_full, replace_or_overwrite, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import is_locked, locked
 from offbeat.run_directory.presence import Presence
 from offbeat.run_directory.snapshots import SnapshotStore
-from offbeat.run_directory.store import CheckpointStore
+from offbeat.run_directory.store import LATEST, CheckpointStore
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
 MOST_LETTERS_OF_A_CHECKPOINT = 50
@@ -119,7 +119,7 @@ class RunDirectory:
         return RunDirectoryExists(f"the run directory {self.path} exists: pass another --run-dir{resume}")
 
     @classmethod
-    def open(cls, path: Path, *, trust_code: bool = False) -> RunDirectory:
+    def open(cls, path: GivenPath, *, trust_code: bool = False) -> RunDirectory:
         """Return an existing run's directory.
 
         Raises:
@@ -221,6 +221,11 @@ class RunDirectory:
     def store(self, max_full: int = 1) -> CheckpointStore:
         """Return the checkpoints of the run; saving keeps the newest `max_full` full ones."""
         return CheckpointStore(self.checkpoints, max_full)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the run can be resumed or played."""
+        return (self.checkpoints / LATEST).exists()
 
     def snapshots(self) -> SnapshotStore:
         """Return the snapshots of the run's league."""

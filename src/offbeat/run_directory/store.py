@@ -27,6 +27,8 @@ from offbeat.run_directory.checkpoint import (
     write,
 )
 
+LATEST, BEST = "latest", "best"
+"""Names of links to checkpoints. A run is resumed from the latest by default."""
 TEMPORARY = ".writing-"
 """Prefix of the names of directories and links that are not complete."""
 _STEP = "step-"
@@ -154,7 +156,7 @@ class CheckpointStore:
 
     def linked_latest(self) -> str | None:
         """Return the name of the checkpoint that `latest` links to; None if it is no link."""
-        link = self._directory / "latest"
+        link = self._directory / LATEST
         return link.resolve().name if link.is_symlink() else None
 
     def make_latest(self, name: str) -> None:
@@ -163,7 +165,7 @@ class CheckpointStore:
         Raises:
             OSError: the link could not be changed.
         """
-        self._link("latest", self._directory / name)
+        self._link(LATEST, self._directory / name)
         sync(self._directory)
 
     def restore_latest(self, linked: str | None) -> None:
@@ -175,7 +177,7 @@ class CheckpointStore:
         if linked is not None:
             self.make_latest(linked)
             return
-        link, directory = self._directory / "latest", self._moved_aside("latest")
+        link, directory = self._directory / LATEST, self._moved_aside(LATEST)
         if link.is_symlink():
             link.unlink()
         if directory.is_dir():
@@ -187,7 +189,7 @@ class CheckpointStore:
 
         Errors are ignored: a file that cannot be deleted only takes space.
         """
-        best = (self._directory / "best").resolve().name
+        best = (self._directory / BEST).resolve().name
         for path in [p for p in self._steps() if _order(p)[0] > env_steps and p.name != best]:
             with suppress(OSError):
                 delete_whole(path)
@@ -213,7 +215,7 @@ class CheckpointStore:
         for path in self._directory.glob(f"{TEMPORARY}*"):
             with suppress(OSError):
                 path.unlink() if path.is_symlink() else shutil.rmtree(path)
-        latest = (self._directory / "latest").resolve().name
+        latest = (self._directory / LATEST).resolve().name
         if (self._directory / latest / REPLAY).exists():
             for replay in self._directory.glob(f"{_STEP}*/{REPLAY}"):
                 with suppress(OSError):

@@ -18,7 +18,7 @@ from offbeat.core.argument_notation import for_reader, printable
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short
-from offbeat.core.files import GivenPath, user_path
+from offbeat.core.files import GivenPath
 from offbeat.core.types import DEFAULT_POLICY, Tree, policy_key
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
@@ -26,13 +26,14 @@ from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.checkpoint import POLICY, WEIGHTS, Checkpoint
 from offbeat.run_directory.checkpoint import load as read_checkpoint
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import LATEST
 
 
 @checked
 @caller_state()
 def load(
     run: GivenPath,
-    checkpoint: str = "latest",
+    checkpoint: str = LATEST,
     *,
     policy: str | None = None,
     snapshot: int | None = None,
@@ -67,7 +68,7 @@ def load(
 @checked
 @caller_state()
 def load_all(
-    run: GivenPath, checkpoint: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
+    run: GivenPath, checkpoint: str = LATEST, *, encoder: EncoderFactory | None = None, trust_code: bool = False
 ) -> dict[str, LoadedPolicy]:
     """Load all policies of a run, by name. The single policy of a run has the name 'default'.
 
@@ -87,10 +88,10 @@ def load_all(
 def _read(run: GivenPath, checkpoint: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
     """Return a checkpoint of a run or of the hub, and the modules that the run names."""
     if is_on_hub(run):
-        if checkpoint != "latest":
+        if checkpoint != LATEST:
             raise ConfigError(f"checkpoint is {checkpoint!r}, but {run} has only one: leave --checkpoint out")
         return read_checkpoint(downloaded(os.fspath(run))), Code()
-    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
+    directory = RunDirectory.open(run, trust_code=trust_code)
     return directory.read_checkpoint(checkpoint), Code(imports=directory.read_run().imports)
 
 
@@ -100,9 +101,9 @@ def _read_snapshot(
     """Return a snapshot of a run's league as a checkpoint, and the modules that the run names."""
     if is_on_hub(run):
         raise ConfigError(f"snapshot is {number}, but the hub has no snapshots: leave it out")
-    if checkpoint != "latest":
+    if checkpoint != LATEST:
         raise ConfigError(f"both the checkpoint {checkpoint} of {run} and the snapshot {number} are given: choose one")
-    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
+    directory = RunDirectory.open(run, trust_code=trust_code)
     names = directory.snapshots().policies or [DEFAULT_POLICY]
     chosen = chosen_policy(names, policy, f"the league of {run}")
     return directory.read_snapshot(chosen, number), Code(imports=directory.read_run().imports)

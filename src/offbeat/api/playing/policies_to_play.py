@@ -20,6 +20,7 @@ from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.frozen_table import EMPTY, PlainTable
 from offbeat.core.types import DEFAULT_POLICY
+from offbeat.run_directory.store import LATEST
 
 Played = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]
 """A run, given as its directory, as a `Run`, or as "hf://USER/NAME"; or its loaded policy, or all of them by name."""
@@ -30,7 +31,7 @@ def policies_to_play(
     given: Played,
     env: GivenEnv | None = None,
     *,
-    checkpoint: str = "latest",
+    checkpoint: str = LATEST,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | type[Any]] | None = None,
     trust_code: bool = False,
@@ -67,7 +68,7 @@ def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, Lo
             return load_all(given, checkpoint, trust_code=trust_code)
         _, policies = load_for_env(user_path(given), checkpoint, trust_code=trust_code)
         return policies
-    if checkpoint != "latest":
+    if checkpoint != LATEST:
         raise ConfigError(
             f"checkpoint is {checkpoint!r}, but loaded policies are given: load them from this checkpoint"
         )

@@ -17,7 +17,7 @@ from offbeat.config.trust import Code
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.fields import read
-from offbeat.core.files import GivenPath, user_path
+from offbeat.core.files import GivenPath
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
 from offbeat.league.average import average_policy, draw_snapshot, shares_of
 from offbeat.run_directory.directory import RunDirectory
@@ -45,7 +45,7 @@ def load_snapshots(
         ConfigError: a snapshot is damaged, or names code that was refused; or `which` is something else.
     """
     which = read("which", which, Literal["all", "window"], "pass which='window'")
-    directory = RunDirectory.open(user_path(run), trust_code=trust_code)
+    directory = RunDirectory.open(run, trust_code=trust_code)
     store, league = directory.snapshots(), directory.read_league()
     if league is None:
         return {}

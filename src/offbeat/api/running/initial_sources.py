@@ -12,6 +12,7 @@ from offbeat.core.types import DEFAULT_POLICY, in_brief
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.checkpoint import SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import LATEST
 
 OF_ENV = ("observation", "action", "no_decision")
 """Fields of a policy's spec that follow from the env."""
@@ -28,7 +29,7 @@ def require_sources(config: Config, specs: Mapping[str, object]) -> None:
         ConfigError: with the run, and the policy that it lacks or the spaces that differ.
     """
     runs = config.initial_runs
-    read = {run: RunDirectory.open(Path(run)).read_checkpoint("latest") for run in dict.fromkeys(runs.values())}
+    read = {run: RunDirectory.open(Path(run)).read_checkpoint(LATEST) for run in dict.fromkeys(runs.values())}
     for policy, run in runs.items():
         saved = read[run].policies
         source = source_of(policy, config, list(saved), user_path(run))

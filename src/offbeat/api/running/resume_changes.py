@@ -8,7 +8,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offbeat.api.running.resume_checks import BEST, LATEST
 from offbeat.config.changes import Changed
 from offbeat.config.config import Config
 from offbeat.config.run_config import LIMITS
@@ -16,6 +15,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_or_overwrite, stage, sync
 from offbeat.core.strict_json import LARGEST_RECORD, Unreadable, read_small
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import BEST, LATEST
 
 if TYPE_CHECKING:
     from offbeat.metrics.counters import Counters

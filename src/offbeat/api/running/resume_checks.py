@@ -12,13 +12,11 @@ from offbeat.config.new_run import from_weights
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import LATEST
 from offbeat.tracking.tracker import require_package
 
 if TYPE_CHECKING:
     from offbeat.run_directory.checkpoint import Checkpoint
-
-LATEST, BEST = "latest", "best"
-"""Names of checkpoints. A run is resumed from the latest by default."""
 
 
 def read_resumable(

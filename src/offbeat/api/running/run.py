@@ -218,7 +218,7 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
 
 def _summary(ending: Ending, directory: RunDirectory) -> str:
     """Return how the run ended; for one that can be resumed, with the call that does so."""
-    resumable = ending.state == "interrupted" and (directory.checkpoints / "latest").exists()
+    resumable = ending.state == "interrupted" and directory.has_checkpoint
     remedy = f"; `{directory.next_command('resume')}` continues it" if resumable else ""
     return as_shown(f"{ending.state}: {ending.reason}{remedy}")
 
