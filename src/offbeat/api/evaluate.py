@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.api.hub.download import is_on_hub
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.api.playing.policies_to_play import GivenEnv, Played, policies_to_play
+from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play
 from offbeat.api.playing.scoring import SCORE_STEPS, score, score_on_node
 from offbeat.api.playing.snapshots import mixtures_of
 from offbeat.config.arguments import checked
@@ -91,7 +91,7 @@ def _short(number: float | None) -> str:
 
 @checked
 def evaluate(
-    run: Played,
+    run: GivenPolicies,
     env: GivenEnv | None = None,
     episodes: int | None = None,
     *,
@@ -152,7 +152,7 @@ def evaluate(
     return EvaluationResult.of(next(iter(policies.values())).trained.env, scores)
 
 
-def _directory(run: Played, argument: str) -> Path:
+def _directory(run: GivenPolicies, argument: str) -> Path:
     """Return the directory of a run.
 
     Raises:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,24 +161,23 @@ def match(
         trained = entrants[0].trained
         require(trained.env_code, "the policy")
         playing = _sides(trained.env, entrants, sides or (config.sides if config else ()))
-        pairs = _pairings(entrants, playing, alone=len(directories) == 1)
-        each = {pairing: -(-episodes // count) for pairing, count in pairs.items()}
+        pairings = _pairings(entrants, playing, episodes, alone=len(directories) == 1)
         outcome = config.outcome if config else ""
         make_envs = partial(
-            game_envs, world_for(trained, entrants[0].run_agents), playing, max(each.values()), seed=seed,
+            game_envs, world_for(trained, entrants[0].run_agents), playing, max(pairings.values()), seed=seed,
             settings=trained.env_config, outcome=outcome, max_episode_steps=max_episode_steps,
         )  # fmt: skip
-        sets, policies = _sets(entrants, playing, each, seed)
+        sets, policies = _sets(entrants, playing, pairings, seed)
         if pool is None:
             games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
         else:
             env = sending.package(trained.env, _imports(directories), trained.env_config.wrappers)
             limits = [RunDirectory(run).read_runtime() for run in directories]
             games_of_sets = play_on_nodes(pool, env, limits, sets, policies, make_envs, greedy=greedy, on_step=on_step)
-        played = _match(entrants, playing, each, games_of_sets)
-        if played.no_result == played.played:
-            raise EnvFailed(_no_results(played, outcome))
-        return played
+        result = _match(entrants, playing, pairings, games_of_sets)
+        if result.no_result == result.played:
+            raise EnvFailed(_no_results(result, outcome))
+        return result
 
 
 def _imports(runs: Sequence[Path]) -> tuple[str, ...]:
@@ -212,22 +212,30 @@ def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) ->
     return agents_of_sides(patterns, env_id, policies, what="match", example=example)
 
 
-def _pairings(entrants: Sequence[Entrant], sides: Sequence[Agents], *, alone: bool) -> dict[_Pairing, int]:
-    """Return the pairings, each with the number of seatings of its pair; `alone`: whether all are players of one run.
+def _pairings(
+    entrants: Sequence[Entrant], sides: Sequence[Agents], episodes: int, *, alone: bool
+) -> dict[_Pairing, int]:
+    """Return the pairings, each with its number of games.
+
+    Args:
+        entrants: the players.
+        sides: the agents of each side.
+        episodes: number of games of each pair, which is rounded up to a multiple of its seatings.
+        alone: whether all are players of one run.
 
     Raises:
         ConfigError: no two players can play against each other.
     """
-    pairs: dict[_Pairing, int] = {}
+    pairings: dict[_Pairing, int] = {}
     for i, j in combinations(range(len(entrants)), 2):
         can_play = [[entrants[player].plays(side) for side in sides] for player in (i, j)]
         own = seatings(can_play)
-        pairs |= {_Pairing((i, j), seating): len(own) for seating in own}
-    if not pairs:
+        pairings |= {_Pairing((i, j), seating): ceil(episodes / len(own)) for seating in own}
+    if not pairings:
         raise ConfigError(
             f"a match needs 2 players that can play against each other, but it has {_why_none(entrants, alone=alone)}"
         )
-    return pairs
+    return pairings
 
 
 def _why_none(entrants: Sequence[Entrant], *, alone: bool) -> str:
@@ -245,28 +253,32 @@ def _sets(
     entrants: Sequence[Entrant], sides: Sequence[Agents], pairings: Mapping[_Pairing, int], seed: int
 ) -> tuple[list[GameSet], list[Chosen]]:
     """Return the games of all pairings, whose values are numbers of games, and all policies that play."""
-    policies: dict[tuple[int, int], Chosen] = {}
+    indices: dict[tuple[int, int], int] = {}
+    policies: list[Chosen] = []
     sets = []
     for number, (pairing, games) in enumerate(pairings.items()):
         seated = [(pairing.players[player], side) for side, player in enumerate(pairing.seating)]
         for player, side in seated:
-            if (player, side) not in policies:
-                policies[player, side] = entrants[player].policy_of(sides[side])
-        indices = tuple(list(policies).index(each) for each in seated)
-        sets.append(GameSet(indices, games, derive_seed(seed, "match", number)))
-    return sets, list(policies.values())
+            if (player, side) not in indices:
+                indices[player, side] = len(policies)
+                policies.append(entrants[player].policy_of(sides[side]))
+        sets.append(GameSet(tuple(indices[each] for each in seated), games, derive_seed(seed, "match", number)))
+    return sets, policies
 
 
 def _match(
-    entrants: Sequence[Entrant], sides: Sequence[Agents], pairings: Mapping[_Pairing, int], played: Sequence[Games]
+    entrants: Sequence[Entrant],
+    sides: Sequence[Agents],
+    pairings: Mapping[_Pairing, int],
+    games_of_sets: Sequence[Games],
 ) -> Match:
     """Return the results of all pairings, whose values are numbers of games."""
     scores = [
         (*pairing.players, _score(outcomes, pairing.seating))
-        for pairing, games in zip(pairings, played, strict=True)
+        for pairing, games in zip(pairings, games_of_sets, strict=True)
         for outcomes in games.results.tolist()
     ]
-    total, cut = sum(pairings.values()), sum(games.cut for games in played)
+    total, cut = sum(pairings.values()), sum(games.cut for games in games_of_sets)
     payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
     lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
     agents = tuple(tuple(agent for side in sides if each.plays(side) for agent in side) for each in entrants)

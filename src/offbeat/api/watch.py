@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.api.playing.policies_to_play import GivenEnv, Played, policies_to_play
+from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play
 from offbeat.api.playing.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
@@ -52,7 +52,7 @@ class _Episode(Protocol):
 
 @checked
 def watch(
-    run: Played,
+    run: GivenPolicies,
     env: GivenEnv | None = None,
     *,
     video: GivenPath | None = None,

@@ -17,7 +17,7 @@ from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.files import require_writable
 
 if TYPE_CHECKING:
-    from offbeat.api.match import Match as Played
+    from offbeat.api.match import Match as MatchResult
 
 
 SEVERAL_SIDES = (
@@ -84,7 +84,7 @@ class Match:
         with stdout_to_stderr(), progress_bar("games", shown=not self.json) as on_step:
             import_modules(self.imports)
             with nodes as pool:
-                played = match(
+                result = match(
                     self.runs,
                     episodes=self.episodes,
                     seed=self.seed,
@@ -99,10 +99,10 @@ class Match:
                     pool=pool,
                 )
         if self.json:
-            print(json.dumps(played.as_json()))
+            print(json.dumps(result.as_json()))
         else:
-            self._show(played)
-        self._draw(played)
+            self._show(result)
+        self._draw(result)
         for picture in () if self.json else self._pictures:
             print(picture)
         return 0
@@ -112,35 +112,35 @@ class Match:
         """The files of pictures that were asked for."""
         return [path for path in (self.out, self.ratings) if path is not None]
 
-    def _draw(self, played: Played) -> None:
+    def _draw(self, result: MatchResult) -> None:
         """Draw the pictures that were asked for."""
         from offbeat.plots.league import plot_ratings, plot_win_rates
 
         if self.out is not None:
-            plot_win_rates(played.payoffs, out=self.out)
+            plot_win_rates(result.payoffs, out=self.out)
         if self.ratings is not None:
             plot_ratings(
-                played.ratings,
-                policies=played.lines,
-                env_steps=played.env_steps,
-                sides=played.agents,
+                result.ratings,
+                policies=result.lines,
+                env_steps=result.env_steps,
+                sides=result.agents,
                 out=self.ratings,
             )
 
-    def _show(self, played: Played) -> None:
+    def _show(self, result: MatchResult) -> None:
         """Print the standings."""
         from rich.console import Console
 
         from offbeat.league.standings import standings_table
 
-        Console().print(standings_table(played.standings))
-        if len(set(played.agents)) > 1:
+        Console().print(standings_table(result.standings))
+        if len(set(result.agents)) > 1:
             print(SEVERAL_SIDES)
-        if played.no_result:
+        if result.no_result:
             print(
-                f"games without a result: {played.no_result} of {played.played} (they ended before the env reported an "
+                f"games without a result: {result.no_result} of {result.played} (they ended before the env reported an "
                 "outcome of each side)"
             )
-        elif played.cut:
+        elif result.cut:
             limit = f"--max-episode-steps {self.max_episode_steps}"
-            print(f"games cut by {limit}: {played.cut} of {played.played} (their results up to there count)")
+            print(f"games cut by {limit}: {result.cut} of {result.played} (their results up to there count)")

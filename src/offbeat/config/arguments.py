@@ -65,7 +65,7 @@ _KINDS = {
     "bool": _Kind(is_flag, "True or False", "True", bool),
     "str": _Kind(lambda value: isinstance(value, str), "text", '"..."'),
     "GivenPath": _Kind(lambda value: isinstance(value, str | os.PathLike), "a path", '"runs/first"'),
-    "Played": _Kind(
+    "GivenPolicies": _Kind(
         lambda value: callable(value) or isinstance(value, str | os.PathLike | Mapping),
         f"{_RUN}, or a loaded policy",
         '"runs/first"',

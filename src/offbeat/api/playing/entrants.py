@@ -15,12 +15,10 @@ from offbeat.api.playing.trained import Trained
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import Policy
+from offbeat.core.types import DEFAULT_POLICY, Policy
 from offbeat.league.players import Player
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.workers.mixture import Mixture
-
-Versions = tuple[LoadedPolicy, ...]
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Entrant:
     """What it is a version of: a policy if there is one run, else a run; an average is alone."""
     run_agents: Mapping[str, Sequence[str]]
     """Policy of its run -> names of its agents."""
-    policies: Mapping[str, Versions]
+    policies: Mapping[str, tuple[LoadedPolicy, ...]]
     """Policy -> its versions. For each game one policy is drawn of those that can play the side, and one version of it.
     """
 
@@ -112,20 +110,14 @@ def _of_run(
         require_each(kept, saved, run)
     for group in [[policy] for policy in saved] if alone else [list(saved)]:
         line = group[0] if alone else name
+        of_run = "" if alone else f"{name}/"
+        of_policy = f"{group[0]}:" if alone and group[0] != DEFAULT_POLICY else ""
         for policy in group if which != "none" else ():
             for number, loaded in kept.get(policy, {}).items():
-                if np.array_equal(loaded.policy.vector, saved[policy].policy.vector):
-                    continue
-                player = Player(policy, number)
-                yield Entrant(
-                    str(player) if alone else f"{name}/{player}",
-                    group[0] if alone else name,
-                    agents,
-                    {policy: (loaded,)},
-                )
-        of_policy = str(Player(group[0])).removesuffix("latest")
+                if not np.array_equal(loaded.policy.vector, saved[policy].policy.vector):
+                    yield Entrant(f"{of_run}{Player(policy, number)}", line, agents, {policy: (loaded,)})
         if average:
-            label = f"{of_policy}average" if alone else f"{name}/average"
+            label = f"{of_run}{of_policy}average"
             yield Entrant(label, label, agents, {policy: tuple(kept[policy].values()) for policy in group})
         whole = f"{of_policy}{checkpoint}" if alone else name
         yield Entrant(whole, line, agents, {policy: (saved[policy],) for policy in group})
@@ -135,7 +127,8 @@ def _require_same_world(first: Entrant, other: Entrant) -> None:
     """Raise ConfigError if two players were trained in different worlds."""
     one, two = first.trained, other.trained
     agents = [{agent for own in each.run_agents.values() for agent in own} for each in (first, other)]
-    if (one.env, _played(one.env_config)) == (two.env, _played(two.env_config)) and agents[0] == agents[1]:
+    settings = [_settings_of_games(each.env_config) for each in (one, two)]
+    if one.env == two.env and settings[0] == settings[1] and agents[0] == agents[1]:
         return
     what = f"{one.env} and {two.env}" if one.env != two.env else f"{one.env} with different settings or agents"
     raise ConfigError(
@@ -144,6 +137,6 @@ def _require_same_world(first: Entrant, other: Entrant) -> None:
     )
 
 
-def _played(settings: EnvConfig) -> EnvConfig:
+def _settings_of_games(settings: EnvConfig) -> EnvConfig:
     """Return the settings of an env without those of learning and metrics, which do not change its games."""
     return replace(settings, clip_rewards=UNSET.clip_rewards, reward_scale=UNSET.reward_scale, info_metrics=())

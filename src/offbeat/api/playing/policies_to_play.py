@@ -22,13 +22,13 @@ from offbeat.core.frozen_table import EMPTY, PlainTable
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.store import LATEST
 
-Played = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]
+GivenPolicies = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]
 """A run, given as its directory, as a `Run`, or as "hf://USER/NAME"; or its loaded policy, or all of them by name."""
 GivenEnv = str | Callable[..., Any]
 
 
 def policies_to_play(
-    given: Played,
+    given: GivenPolicies,
     env: GivenEnv | None = None,
     *,
     checkpoint: str = LATEST,
@@ -61,7 +61,7 @@ def policies_to_play(
     }
 
 
-def _loaded(given: Played, checkpoint: str, *, trust_code: bool) -> dict[str, LoadedPolicy]:
+def _loaded(given: GivenPolicies, checkpoint: str, *, trust_code: bool) -> dict[str, LoadedPolicy]:
     if not isinstance(given, LoadedPolicy | Mapping):
         _require_path(given)
         if is_on_hub(given):
