@@ -167,7 +167,7 @@ def test_the_flags_of_a_reset_are_those_of_the_envs_that_the_policy_remembers() 
     policy = recurrent()
     policy(np.zeros((3, 3), np.float32))
     for ended in ([True, False], True, [[True, False, False]]):
-        with pytest.raises(ValueError, match=r"ended has shape \(.*\), but \(3,\) is expected: one flag for each env"):
+        with pytest.raises(ValueError, match=r"ended has shape \(.*\), but \(3,\) is expected: one value for each env"):
             policy.reset(ended)
     policy.reset()
     first = policy(np.ones(3, np.float32))

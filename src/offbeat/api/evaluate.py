@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.api.hub.download import is_on_hub
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play
-from offbeat.api.playing.scoring import SCORE_STEPS, score, score_on_node
+from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play, trained_of
+from offbeat.api.playing.scoring import score, score_on_node
 from offbeat.api.playing.snapshots import mixtures_of
 from offbeat.config.arguments import checked
-from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, require_at_least, require_at_most
 from offbeat.core.fields import MOST_EPISODES
 from offbeat.core.files import user_path
+from offbeat.metrics.text import in_repr
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
 
@@ -67,7 +68,7 @@ class EvaluationResult(Returns):
     def __repr__(self) -> str:
         """Return one line: the env, the returns and the lengths."""
         names = ("return_mean", "return_std", "length_mean")
-        numbers = ", ".join(f"{name}={_short(getattr(self, name))}" for name in names)
+        numbers = ", ".join(f"{name}={in_repr(getattr(self, name))}" for name in names)
         return f"EvaluationResult({self.env!r}, episodes={self.episodes}, {numbers})"
 
     @classmethod
@@ -85,10 +86,6 @@ class EvaluationResult(Returns):
         return cls(env=env, info=info, policies=policies, scores=scores, **values)
 
 
-def _short(number: float | None) -> str:
-    return "None" if number is None else f"{number:.6g}"
-
-
 @checked
 def evaluate(
     run: GivenPolicies,
@@ -101,8 +98,8 @@ def evaluate(
     average: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | type[Any]] | None = None,
-    max_episode_steps: int = EVALUATION_STEPS,
-    max_steps: int = SCORE_STEPS,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
+    max_steps: int = MAX_STEPS,
     trust_code: bool = False,
     on_step: Callable[[int, int], None] = lambda _ended, _episodes: None,
     pool: TaskPool | None = None,
@@ -149,7 +146,7 @@ def evaluate(
             scores = score(policies, on_step=on_step, **settings)
         else:
             scores = score_on_node(pool, RunDirectory(_directory(run, "pool")), policies, **settings)
-    return EvaluationResult.of(next(iter(policies.values())).trained.env, scores)
+    return EvaluationResult.of(trained_of(policies).env, scores)
 
 
 def _directory(run: GivenPolicies, argument: str) -> Path:

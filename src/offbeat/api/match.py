@@ -17,7 +17,7 @@ from offbeat.api.playing.env_fit import world_for
 from offbeat.api.playing.game_sets import Chosen, GameSet, OnStep, play_here, play_on_nodes
 from offbeat.api.playing.snapshots import Snapshots
 from offbeat.config.arguments import checked
-from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.env import MATCH_GAMES, MAX_EPISODE_STEPS
 from offbeat.config.trust import require
 from offbeat.core.argument_notation import for_reader
 from offbeat.core.caller_state import caller_state
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 Agents = tuple[str, ...]
 """The agents of a side."""
-GAMES = 100
-"""Default number of games of each pair of players."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +106,14 @@ class _Pairing:
 def match(
     runs: GivenPath | Sequence[GivenPath],
     *,
-    episodes: int = GAMES,
+    episodes: int = MATCH_GAMES,
     seed: int = 0,
     checkpoint: str = LATEST,
     snapshots: Snapshots | None = None,
     average: bool = False,
     sides: Sequence[str] = (),
     greedy: bool = False,
-    max_episode_steps: int = EVALUATION_STEPS,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
     trust_code: bool = False,
     on_step: OnStep = lambda _ended, _total: None,
     pool: TaskPool | None = None,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play
+from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play, trained_of
 from offbeat.api.playing.shown_episodes import EnvEpisode, TrialEpisodes, WorldEpisode, cannot_render
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
-from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.env import MAX_EPISODE_STEPS
 from offbeat.config.trust import require
 from offbeat.core.caller_state import caller_state
 from offbeat.core.closing import close_or_warn, closed_or_warn
@@ -60,7 +60,7 @@ def watch(
     checkpoint: str = LATEST,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | type[Any]] | None = None,
-    max_steps: int = EVALUATION_STEPS,
+    max_steps: int = MAX_EPISODE_STEPS,
     trust_code: bool = False,
 ) -> ShownEpisode:
     """Show one episode with the most likely actions in a window, or write it as a video; with tasks, one trial.
@@ -92,7 +92,7 @@ def watch(
 
 def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, max_steps: int) -> ShownEpisode:
     """Play one episode of all policies of a run."""
-    trained = next(iter(policies.values())).trained
+    trained = trained_of(policies)
     require(trained.env_code, "the policy")
     if video is None and _no_screen():
         # An env without pictures is refused first: a video is no remedy for it.

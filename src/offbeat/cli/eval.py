@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import CheckpointName, EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
+from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
 from offbeat.metrics.text import counted, precise
 
 
@@ -33,9 +34,9 @@ class Eval:
     """latest, best or step-<12 digits>."""
     average: bool = False
     """Evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn."""
-    max_episode_steps: int = 27_000
+    max_episode_steps: int = MAX_EPISODE_STEPS
     """Env steps after which an episode is cut. Its return up to there counts."""
-    max_steps: int = 10_000_000
+    max_steps: int = MAX_STEPS
     """Env steps, over all envs, after which the evaluation ends."""
     json: bool = False
     """Print one JSON object and nothing else."""

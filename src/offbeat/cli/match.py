@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import CheckpointName, RunImports, TrustCode
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
+from offbeat.config.env import MATCH_GAMES, MAX_EPISODE_STEPS
 from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.files import require_writable
 
@@ -33,7 +34,7 @@ class Match:
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...", help_behavior_hint="")]
     """Run directories. A checkpoint of each is a player. The snapshots of a single run play too."""
-    episodes: int = 100
+    episodes: int = MATCH_GAMES
     """Games of each pair of players, rounded up so that both have each side equally often."""
     seed: int = 0
     """Seed of the envs and of the action sampling."""
@@ -51,7 +52,7 @@ class Match:
     there is one policy, and each policy if there are several."""
     greedy: bool = False
     """Take the most likely actions instead of sampling them."""
-    max_episode_steps: int = 27_000
+    max_episode_steps: int = MAX_EPISODE_STEPS
     """Env steps after which a game is cut. Its return up to there counts. With league.outcome it has no result, unless
     the env has reported one."""
     json: bool = False

@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import CheckpointName, EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.output import spinner
+from offbeat.config.env import MAX_EPISODE_STEPS
 from offbeat.metrics.text import precise
 
 
@@ -29,7 +30,7 @@ class Watch:
     """Seed of the episode; with tasks, also the number of the test task."""
     checkpoint: CheckpointName = "latest"
     """latest, best or step-<12 digits>."""
-    max_steps: int = 27_000
+    max_steps: int = MAX_EPISODE_STEPS
     """Env steps after which the episode is cut."""
     env: OtherEnv = None
     env_kwargs: EnvKwargs = ()

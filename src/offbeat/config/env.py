@@ -150,7 +150,7 @@ class EnvConfig:
     def evaluation_limit(self) -> int:
         """Default for the env steps after which an evaluation in training cuts an episode; for Atari, five minutes."""
         if self.max_frames is None:
-            return EVALUATION_STEPS
+            return MAX_EPISODE_STEPS
         return max(1, EVALUATION_FRAMES // (self.frame_skip or USUAL_FRAME_SKIP))
 
 
@@ -167,9 +167,13 @@ ADAPTERS = {
 }
 """Prefix of an env's id -> module with the adapter of that library (see `offbeat.envs.contract.Adapter`, and
 `offbeat.envs.worlds.contract.WorldAdapter` for envs with several agents)."""
-EVALUATION_STEPS = 27_000
+MAX_EPISODE_STEPS = 27_000
 """Default for the env steps after which an evaluation cuts an episode: the limit of Atari games. Without a limit, an
 episode that never ends would be evaluated forever."""
+MAX_STEPS = 10_000_000
+"""Default for the env steps, over all envs, after which an evaluation ends."""
+MATCH_GAMES = 100
+"""Default for the games of each pair of players in a match."""
 EVALUATION_FRAMES = 18_000
 """Limit of the frames of a game in an evaluation during training: five minutes, as in Mnih et al. 2015. Without it, a
 policy that does nothing would play until `max_frames`."""

@@ -42,6 +42,11 @@ def precise(value: float, scale: float = 0.0) -> str:
     return f"{value:.{max(1, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
+def in_repr(value: float | None) -> str:
+    """Return a number as objects show it: with six significant digits, or None."""
+    return "None" if value is None else f"{value:.6g}"
+
+
 def percentage(value: float | None) -> str:
     """Return a fraction as a percentage: 71%; '-' if it is not known."""
     return "-" if value is None else f"{value:.0%}"

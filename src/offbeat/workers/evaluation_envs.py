@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from offbeat.config.env import EVALUATION_STEPS, EnvConfig
+from offbeat.config.env import MAX_EPISODE_STEPS, EnvConfig
 from offbeat.core.closing import close_all
 from offbeat.core.tasks import Trials
 from offbeat.core.types import DEFAULT_POLICY
@@ -63,7 +63,7 @@ def evaluation_envs(
     seed: int,
     role: str,
     settings: EnvConfig,
-    max_episode_steps: int = EVALUATION_STEPS,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
     info_mask: bool = False,
     trials: Trials | None = None,
     world: WorldSpec | None = None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.env import EVALUATION_STEPS, EnvConfig
+from offbeat.config.env import MAX_EPISODE_STEPS, EnvConfig
 from offbeat.core.types import Policy
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_worlds
@@ -63,7 +63,7 @@ def game_envs(
     seed: int,
     settings: EnvConfig,
     outcome: str = "",
-    max_episode_steps: int = EVALUATION_STEPS,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> GameEnvs:
     """Make the worlds in which up to `games` games are played at once.
 

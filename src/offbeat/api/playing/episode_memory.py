@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.api.playing.inputs import per_env
 from offbeat.core.types import PREVIOUS_REWARD, Array, Tree
 from offbeat.envs.previous_inputs import PreviousInputs
 from offbeat.models.spec import PolicySpec
@@ -52,12 +53,10 @@ class EpisodeMemory:
                 "this policy was trained with previous_reward: pass reward=..., which env.step returned with the "
                 "observation, or call reset() at the start of an episode"
             )
-        rewards = np.asarray(reward, np.float32)
-        if rewards.shape != (envs,) and not (rewards.shape == () and envs == 1):
-            raise ValueError(f"reward has shape {rewards.shape}, but ({envs},) is expected, one per observation")
+        rewards = per_env("reward", reward, envs, np.float32)
         if not np.isfinite(rewards).all():
             raise ValueError(f"reward is {rewards.tolist()}, but finite numbers are expected")
-        return rewards.reshape(envs)
+        return rewards
 
     def add_actions(self, actions: Array, *, decided: bool) -> None:
         """Keep the actions of a call, as recorded, in the env's range; `decided`: whether the envs get them."""

@@ -239,15 +239,15 @@ def single_action(action: Any) -> Any:
     return action.copy() if isinstance(action, np.ndarray) else action.item()
 
 
-def env_flags(name: str, given: Any, envs: int) -> Array:
-    """Return flags of N envs, [N] bool. For one env a flag alone is enough.
+def per_env(name: str, given: Any, envs: int, dtype: type[np.generic] = np.bool_) -> Array:
+    """Return values of N envs, [N]. For one env a value alone is enough.
 
     Raises:
-        ValueError: there are not as many flags as envs.
+        ValueError: there are not as many values as envs.
     """
-    flags = np.asarray(given, np.bool_)
-    if flags.shape != (envs,) and not (flags.shape == () and envs == 1):
+    values = np.asarray(given, dtype)
+    if values.shape != (envs,) and not (values.shape == () and envs == 1):
         raise ValueError(
-            f"{name} has shape {flags.shape}, but ({envs},) is expected: one flag for each env of the calls before"
+            f"{name} has shape {values.shape}, but ({envs},) is expected: one value for each env of the calls before"
         )
-    return flags.reshape(envs)
+    return values.reshape(envs)

@@ -10,8 +10,8 @@ import numpy as np
 from offbeat.api.playing.episode_memory import EpisodeMemory
 from offbeat.api.playing.inputs import (
     as_recorded,
-    env_flags,
     flattened,
+    per_env,
     require_choice,
     single_action,
     stored_leaves,
@@ -55,7 +55,7 @@ class LoadedPolicy:
         if ended is None:
             self._memory: EpisodeMemory | None = None
         elif self._memory is not None:
-            self._memory.reset(env_flags("ended", ended, len(self._memory.state)))
+            self._memory.reset(per_env("ended", ended, len(self._memory.state)))
         if self._tasks is not None:
             self._tasks.start_episodes(ended, prior=prior)
 

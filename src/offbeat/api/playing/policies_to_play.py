@@ -61,6 +61,11 @@ def policies_to_play(
     }
 
 
+def trained_of(policies: Mapping[str, LoadedPolicy]) -> Trained:
+    """Return the env and the progress of a training run; all its policies have the same."""
+    return next(iter(policies.values())).trained
+
+
 def _loaded(given: GivenPolicies, checkpoint: str, *, trust_code: bool) -> dict[str, LoadedPolicy]:
     if not isinstance(given, LoadedPolicy | Mapping):
         _require_path(given)

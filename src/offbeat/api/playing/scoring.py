@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.api.playing.env_fit import require_env_fit, world_for
 from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.policies_to_play import trained_of
 from offbeat.api.playing.trained import Trained
-from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
 from offbeat.config.run_config import default_episodes
 from offbeat.config.trust import require
 from offbeat.core.threads import limit_blas
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from offbeat.run_directory.directory import RunDirectory
     from offbeat.runtime.ray.tasks import TaskPool
 
-SCORE_STEPS = 10_000_000
-"""Default limit of the env steps of an evaluation, over all envs."""
-
 
 def score(
     policies: Mapping[str, LoadedPolicy],
@@ -38,8 +36,8 @@ def score(
     episodes: int | None = None,
     seed: int,
     sampled: bool = False,
-    max_episode_steps: int = EVALUATION_STEPS,
-    max_steps: int = SCORE_STEPS,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
+    max_steps: int = MAX_STEPS,
     mixtures: Mapping[str, Mixture] = MappingProxyType({}),
     on_step: Callable[[int, int], None] = lambda _ended, _episodes: None,
 ) -> dict[str, Any]:
@@ -68,7 +66,7 @@ def score(
         ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policies.
         EnvFailed: the env failed during a step.
     """
-    trained = _trained(policies)
+    trained = trained_of(policies)
     require(trained.env_code, "the policy")
     limit_blas(1)
     owners = {name: loaded.trained.agents for name, loaded in policies.items()}
@@ -115,16 +113,11 @@ def score_on_node(
     """
     from offbeat.runtime.ray.tasks import note_progress, stall_limit
 
-    trained = _trained(policies)
+    trained = trained_of(policies)
     env = sending.package(trained.env, directory.read_run().imports, trained.env_config.wrappers)
     function, limit = partial(score, on_step=note_progress, **settings), stall_limit([directory.read_runtime()])
     ((_, scores),) = pool.results(env, function, [[policies]], limit)
     return scores
-
-
-def _trained(policies: Mapping[str, LoadedPolicy]) -> Trained:
-    """Return the env and the progress of a training run; all its policies have the same."""
-    return next(iter(policies.values())).trained
 
 
 def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.policies_to_play import trained_of
 from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION
@@ -104,7 +105,7 @@ class WorldEpisode:
             ConfigError: an agent of the world has no policy.
         """
         self._seed, self._max_steps = seed, max_steps
-        trained = next(iter(policies.values())).trained
+        trained = trained_of(policies)
         self._id, self._limit = trained.env, trained.env_config.max_episode_steps
         self._call = _Calls(world, self._id, "world", in_window)
         self._policies = {  # agents of one policy have a memory each

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.api.playing.inputs import env_flags
+from offbeat.api.playing.inputs import per_env
 from offbeat.core.types import Array, Tree
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
@@ -36,7 +36,7 @@ class TaskMemory:
             self._first_prior = prior
             return
         envs = len(self._starts)
-        where = np.ones(envs, np.bool_) if ended is None else env_flags("ended", ended, envs)
+        where = np.ones(envs, np.bool_) if ended is None else per_env("ended", ended, envs)
         self._starts[where], self._prior[where] = True, prior
 
     def with_task(self, leaves: Tree) -> Tree:
@@ -51,7 +51,7 @@ class TaskMemory:
         """Add a transition to the contexts of the envs in `where`, [N]; None: of all. Arguments as `TaskInference`."""
         inference = self._of(leaves)
         envs = len(self._starts)
-        flags = np.ones(envs, np.bool_) if where is None else env_flags("where", where, envs)
+        flags = np.ones(envs, np.bool_) if where is None else per_env("where", where, envs)
         inference.observe(leaves, action, reward, following, flags)
 
     def _of(self, leaves: Tree) -> TaskInference:

@@ -20,6 +20,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.threads import set_affinity
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.metrics.sinks import LateSink
+from offbeat.metrics.text import in_repr
 from offbeat.run_directory import versions
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.presence import RunDirectoryGone
@@ -55,8 +56,7 @@ class Run:
         """Return one line: where the run is, how it ended, and what it reached."""
         evaluated = self.metrics.get("eval_return_mean")
         name = "episode_return_mean" if evaluated is None else "eval_return_mean"
-        reached = self.metrics.get(name)
-        shown = "None" if reached is None else f"{reached:.6g}"
+        shown = in_repr(self.metrics.get(name))
         return f"Run({str(self.path)!r}, {self.state!r}, env_steps={self.metrics.get('env_steps', 0)}, {name}={shown})"
 
 
