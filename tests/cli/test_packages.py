@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.support.runs import OFFBEAT, REPOSITORY, CommandResult, offbeat
 
-from offbeat.cli.inspect import EXTRAS, REQUIRED
+from offbeat.cli.doctor import EXTRAS, REQUIRED
 
 SPEC = 'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [1]\n[settings]\nsteps = 100\n'
 COMMANDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sample_envs import wrong_worlds
 
-from offbeat.cli.inspect import Check
+from offbeat.cli.check import Check
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
 from offbeat.envs.checking.check import check_env

@@ -7,7 +7,7 @@ import shlex
 import gymnasium as gym
 import pytest
 
-from offbeat.cli.inspect import Check
+from offbeat.cli.check import Check
 from offbeat.cli.main import _parse
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import import_modules

@@ -42,8 +42,23 @@ def check(
     Raises:
         ConfigError: the env cannot be made, or an argument is invalid.
     """
+    given = {**settings, **env_settings(env_kwargs, wrappers)}
+    return check_with(name_of_env(env), given, steps=steps, imports=imports)
+
+
+def check_with(
+    env: str,
+    given: Mapping[str, object],
+    *,
+    steps: int,
+    imports: Sequence[str],
+    on_step: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[Finding]:
+    """Check an env with settings that are given by key. Arguments and errors are those of `check`.
+
+    `on_step` is called with the numbers of steps that are done, and of all.
+    """
     require_at_least("steps", steps, 1)
     with caller_state():
         import_modules(tuple(imports))
-        config = configs.env_config({**settings, **env_settings(env_kwargs, wrappers)})
-        return check_env(name_of_env(env), settings=config, steps=steps)
+        return check_env(env, settings=configs.env_config(given), steps=steps, report=on_step)

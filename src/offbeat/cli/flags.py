@@ -81,10 +81,9 @@ def assigned(groups: Sequence[Sequence[str]]) -> dict[str, object]:
 
 def env_settings_of(env_kwargs: Sequence[Sequence[str]], wrappers: Sequence[str]) -> dict[str, object]:
     """Return the settings that the flags --env-kwargs and --wrapper give, by key."""
-    from offbeat.config.env import KWARGS
+    from offbeat.api.named_code import env_settings
 
-    arguments = {f"{KWARGS}{name}": value for name, value in _arguments_of(env_kwargs).items()}
-    return {**arguments, "wrappers": wrappers} if wrappers else arguments
+    return env_settings(_arguments_of(env_kwargs), wrappers or None)
 
 
 def _arguments_of(env_kwargs: Sequence[Sequence[str]]) -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""The command line: `offbeat COMMAND ...`. Each command is a dataclass with a `run` method in its own file.
+"""The command line: `offbeat COMMAND ...`. Each command is a dataclass with a `run` method. All have their own
+files, only `train.py` has resume too.
 
 This module imports no slow modules: a command imports what it needs in its `run` method.
 """
@@ -19,9 +20,10 @@ import tyro
 from offbeat import __version__
 from offbeat.cli.arguments import Usage
 from offbeat.cli.bench import Bench
+from offbeat.cli.check import Check
+from offbeat.cli.doctor import Doctor, missing_package
 from offbeat.cli.eval import Eval
 from offbeat.cli.export import Export
-from offbeat.cli.inspect import Check, Doctor, missing_package
 from offbeat.cli.listing import List
 from offbeat.cli.match import Match
 from offbeat.cli.plot import Plot
