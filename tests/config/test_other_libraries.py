@@ -14,7 +14,6 @@ from tests.support.pages import ROOT
 
 import offbeat
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.api.running.prepare import ProgressKind
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.config.other_libraries import other_calls, other_names
@@ -27,6 +26,7 @@ from offbeat.core.argument_notation import FLAGS
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.metrics.names import METRICS
+from offbeat.metrics.progress import ProgressKind
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,9 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.checking.check import preflight
 from offbeat.exporting import policy_file
-from offbeat.exporting.agreement import cause_of, compare
-from offbeat.exporting.formats import FormatName, Port
+from offbeat.exporting.agreement import compare
+from offbeat.exporting.format_names import FormatName
+from offbeat.exporting.formats import Port, cause_of
 from offbeat.exporting.policy_file import export_policy
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout

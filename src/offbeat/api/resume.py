@@ -10,7 +10,7 @@ from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings
 from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
 from offbeat.api.running.continuation import Continuation
-from offbeat.api.running.prepare import ProgressKind, load_code, prepare, progress_view
+from offbeat.api.running.prepare import load_code, prepare, progress_view
 from offbeat.api.running.resume_changes import DirectoryChanges
 from offbeat.api.running.resume_checks import config_to_resume, read_resumable
 from offbeat.api.running.run import Run, run_to_end
@@ -23,6 +23,7 @@ from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath
 from offbeat.metrics.counters import Counters
+from offbeat.metrics.progress import ProgressKind
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
 from offbeat.runtime.signals import GracefulStop

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import CheckpointName, ChosenPolicy, RunImports, TrustCode
 from offbeat.cli.output import spinner
+from offbeat.exporting.format_names import FormatName
 
 if TYPE_CHECKING:
     from offbeat.exporting.formats import Port
@@ -27,7 +28,7 @@ class Export:
 
     run_directory: Annotated[Positional[str], arg(metavar="RUN")]
     """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
-    format: Literal["onnx", "torchscript"] = "onnx"
+    format: FormatName = "onnx"
     """onnx: for ONNX Runtime, in any language. torchscript: for torch, in Python and C++."""
     checkpoint: CheckpointName = "latest"
     """latest, best or step-<12 digits>."""

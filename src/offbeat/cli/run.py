@@ -15,7 +15,8 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import Imports
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import spinner
-from offbeat.cli.train import PROGRESS, ProgressKind
+from offbeat.cli.train import PROGRESS
+from offbeat.metrics.progress import ProgressKind
 
 if TYPE_CHECKING:
     from offbeat.config.config import Config
@@ -48,7 +49,7 @@ class RunSpec:
     cpus: Cpus = None
     gpus: Gpus = None
     resources: Resources = None
-    progress: Annotated[ProgressKind, arg(metavar=PROGRESS, help_behavior_hint="")] = None
+    progress: Annotated[ProgressKind | None, arg(metavar=PROGRESS, help_behavior_hint="")] = None
     """Default: one line per running session, redrawn in place on a terminal."""
     imports: Imports = ()
     """Python module to import first, for example one that registers an env. The current folder is searched too."""

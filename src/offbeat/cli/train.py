@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -26,6 +26,7 @@ from offbeat.cli.output import spinner, stdout_to_stderr
 from offbeat.cli.streams import is_output_written
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.metrics.progress import ProgressKind
 
 if TYPE_CHECKING:
     from offbeat.api.train import Run
@@ -37,10 +38,9 @@ Steps = Annotated[
     argument(RunConfig, "steps", "Env steps to train to, in total. Default: the steps of the run's config."),
 ]
 Runtime = Annotated[str | None, argument(RuntimeConfig, "runtime", "Continue in another runtime.")]
-ProgressKind = Literal["dashboard", "lines", "none"] | None
-PROGRESS = "dashboard|lines|none"
+PROGRESS = "|".join(get_args(ProgressKind))
 Progress = Annotated[
-    ProgressKind,
+    ProgressKind | None,
     arg(metavar=PROGRESS, help="Default: the dashboard on a terminal, lines elsewhere.", help_behavior_hint=""),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,9 +16,9 @@ from offbeat.core.images import reduced
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
-from offbeat.exporting.formats import Runner, quiet
-from offbeat.exporting.observations import LARGEST, sample_observations
-from offbeat.models import actions
+from offbeat.exporting.formats import Runner, cause_of, quiet
+from offbeat.exporting.observations import LARGEST, initial_state, sample_observations
+from offbeat.models.actions import greedy
 from offbeat.models.encoders import env_structure
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE
@@ -99,11 +98,6 @@ def compare(policy: LoadedPolicy, run: Runner, largest: int = LARGEST) -> Agreem
     return Agreement(decisions, error)
 
 
-def initial_state(spec: PolicySpec, rows: int) -> Tree:
-    """Return the recurrent state at the start of an episode, as an input of a file; empty without a core."""
-    return {STATE: np.zeros((rows, spec.state_size), np.float32)} if spec.recurrent else {}
-
-
 def _expected(policy: LoadedPolicy, inputs: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
     """Return the policy's network outputs, [N, outputs], and the parts of its actions; `state` is updated in place."""
     spec = policy.policy.spec
@@ -114,7 +108,7 @@ def _expected(policy: LoadedPolicy, inputs: Tree, state: NDArray[np.float32]) ->
     of_env = {name: part for name, part in newest.items() if name != INFO_MASK and name not in previous}
     leaves, _ = policy.leaves(env_structure(of_env), inputs.get(INFO_MASK))
     values = policy.policy.parameters({**leaves, **stacks, **previous}, state).copy()
-    return values, dict(flattened("action", policy.encode(actions.greedy(spec, values))))
+    return values, dict(flattened("action", policy.encode(greedy(spec, values))))
 
 
 def _found(run: Runner, inputs: Tree) -> Tree:
@@ -127,15 +121,6 @@ def _found(run: Runner, inputs: Tree) -> Tree:
             f"the file does not run on {rows} observations, and is not saved: in your own encoder, use x.shape[0] as "
             f"the batch size, not len(x) ({cause_of(error)})"
         ) from error
-
-
-def cause_of(error: BaseException) -> str:
-    """Return the first cause of an error in one line, with the code that torch names: it writes pages."""
-    while error.__cause__ is not None and not isinstance(error, RunFailed):  # which names the encoder
-        error = error.__cause__
-    message, _, code = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("The following call raised this error:")
-    parts = (" ".join(part.split())[:300] for part in (message.strip().partition("\n\n")[0], code))
-    return f"{type(error).__name__}: {', in '.join(filter(None, parts))}"
 
 
 def _require_alike(found: Tree, expected: Tree) -> None:

@@ -12,14 +12,11 @@ from offbeat.config.registry import EncoderFactory
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
+from offbeat.exporting.format_names import SUFFIXES, FormatName
 from offbeat.run_directory.store import LATEST
 
 if TYPE_CHECKING:
-    from offbeat.exporting.formats import FormatName
     from offbeat.exporting.policy_file import Exported
-
-SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
-"""Suffix of the default file, by format. A file of another format cannot have it."""
 
 
 @checked

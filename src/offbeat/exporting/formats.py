@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import BytesIO
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.errors import ConfigError, RunFailed, unknown
 from offbeat.core.importable import is_importable
 from offbeat.core.types import Tree
 
-FormatName = Literal["onnx", "torchscript"]
 Runner = Callable[[Tree], Tree]
 """Runs a file: returns the outputs for given inputs, both by name and in the order of the file."""
 
@@ -45,7 +45,7 @@ class Format(NamedTuple):
 
     packages: tuple[str, ...]
     """Required packages in addition to torch."""
-    content: Callable[[nn.Module, tuple[Tensor, ...], Ports, Mapping[str, str]], bytes]
+    convert: Callable[[nn.Module, tuple[Tensor, ...], Ports, Mapping[str, str]], bytes]
     """Returns the content of a file, given a network, example inputs, the ports, and the metadata."""
     open: Callable[[bytes, Ports], Runner]
 
@@ -80,6 +80,15 @@ def quiet() -> Iterator[None]:
     finally:
         for log, level in zip(logs, before, strict=True):
             log.setLevel(level)
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the first cause of an error in one line, with the code that torch names: it writes pages."""
+    while error.__cause__ is not None and not isinstance(error, RunFailed):  # which names the encoder
+        error = error.__cause__
+    message, _, code = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("The following call raised this error:")
+    parts = (" ".join(part.split())[:300] for part in (message.strip().partition("\n\n")[0], code))
+    return f"{type(error).__name__}: {', in '.join(filter(None, parts))}"
 
 
 # --- ONNX ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Random observations, similar to those of the env, to compare a policy with its file. Frame stacks are complete."""
+"""Inputs to compare a policy with its file: random observations, similar to those of the env, and the recurrent state.
+
+Frame stacks are complete.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from offbeat.core.choices import sample_choices, write_one_hot
 from offbeat.core.types import Array, Leaf, Tree
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.published import published_layout
-from offbeat.models.whole_policy import input_dtype
+from offbeat.models.spec import PolicySpec
+from offbeat.models.whole_policy import STATE, input_dtype
 
 LARGEST = 255
 """Largest of the random whole numbers, unless the network or the dtype does not take it."""
@@ -42,6 +46,11 @@ def sample_observations(policy: ActingPolicy, rows: int, random: np.random.Gener
         else _sample(leaf, rows, random, scales, largest)
         for leaf in spec.observation
     }
+
+
+def initial_state(spec: PolicySpec, rows: int) -> Tree:
+    """Return the recurrent state at the start of an episode, as an input of a file; empty without a core."""
+    return {STATE: np.zeros((rows, spec.state_size), np.float32)} if spec.recurrent else {}
 
 
 def _sample(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[str, Scale], largest: int) -> Array:

@@ -17,9 +17,10 @@ from offbeat.core.files import replaced, require_writable
 from offbeat.core.frozen_table import in_toml
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
-from offbeat.exporting.agreement import Agreement, cause_of, compare, initial_state, largest_number
-from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
-from offbeat.exporting.observations import sample_observations
+from offbeat.exporting.agreement import Agreement, compare, largest_number
+from offbeat.exporting.format_names import FormatName
+from offbeat.exporting.formats import Format, Port, Ports, Runner, cause_of, format_of, quiet
+from offbeat.exporting.observations import initial_state, sample_observations
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, input_dtype, output_dtype
@@ -56,7 +57,7 @@ def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> 
     if file.is_dir():
         raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
     if file.exists() or file.is_symlink():
-        raise _exists(file)
+        raise _error_exists(file)
     require_writable(file)
     policy = _in_fp32(loaded)
     ports = _ports(policy.policy.spec)
@@ -92,7 +93,7 @@ def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: i
     notes = {f"offbeat.{key}": _as_text(value) for key, value in trained.items()}
     try:
         with quiet():
-            content = file_format.content(WholePolicy(policy.policy).eval(), tensors, ports, notes)
+            content = file_format.convert(WholePolicy(policy.policy).eval(), tensors, ports, notes)
             return content, file_format.open(content, ports)
     except Exception as error:
         raise RunFailed(
@@ -113,10 +114,10 @@ def _write(file: Path, content: bytes) -> None:
             temporary.write_bytes(content)
             file.touch(exist_ok=False)  # takes the name, or fails
     except FileExistsError:
-        raise _exists(file) from None
+        raise _error_exists(file) from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None
 
 
-def _exists(file: Path) -> ConfigError:
+def _error_exists(file: Path) -> ConfigError:
     return ConfigError(f"{file} exists: pass another file with --out, or delete it")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal, TextIO, get_args
+from typing import Any, TextIO, get_args
 
 from rich.console import Console
 from rich.live import Live
@@ -20,14 +20,12 @@ from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError
 from offbeat.core.lossy_stream import lossy
 from offbeat.metrics.notebook import NotebookLines, display_of_notebook
-from offbeat.metrics.progress import Lines, Progress, Rates, Silent
+from offbeat.metrics.progress import Lines, Progress, ProgressKind, Rates, Silent
 from offbeat.metrics.screen import History, Screen
 from offbeat.metrics.status import About, Status
 
-Kind = Literal["dashboard", "lines", "none"]
 
-
-def make_progress(kind: Kind | None, stream: TextIO | None) -> Progress:
+def make_progress(kind: ProgressKind | None, stream: TextIO | None) -> Progress:
     """Return the view of ``kind``; None selects the dashboard on a terminal, else lines.
 
     What cannot be written to the stream is dropped. None: the process has no such stream.
@@ -45,7 +43,7 @@ def make_progress(kind: Kind | None, stream: TextIO | None) -> Progress:
     return Dashboard(Console(file=output)) if kind == "dashboard" else Lines(output)
 
 
-def chosen_kind(kind: Kind | None, stream: TextIO | None) -> Kind:
+def chosen_kind(kind: ProgressKind | None, stream: TextIO | None) -> ProgressKind:
     """Return a kind of view; for None, that which suits the stream.
 
     Raises:
@@ -54,7 +52,7 @@ def chosen_kind(kind: Kind | None, stream: TextIO | None) -> Kind:
     if kind is None:
         is_terminal = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
         return "dashboard" if is_terminal else "lines"
-    if kind not in get_args(Kind):
+    if kind not in get_args(ProgressKind):
         raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
     return kind
 

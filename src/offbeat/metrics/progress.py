@@ -8,11 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
-from typing import Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from offbeat.core.argument_notation import as_shown
 from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
 from offbeat.metrics.text import compact, counted, duration, percentage, rounded
+
+ProgressKind = Literal["dashboard", "lines", "none"]
+"""The kinds of views that users can choose."""
 
 
 class Progress(Protocol):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from offbeat.api.running.compiled_modules import import_compiled
 from offbeat.config.config import Config
 from offbeat.config.importing import import_modules
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState
-from offbeat.metrics.progress import Progress
+from offbeat.metrics.progress import Progress, ProgressKind
 from offbeat.runtime.deadline import notifying_if_slow
 
 if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
-
-ProgressKind = Literal["dashboard", "lines", "none"]
 
 
 def progress_view(kind: ProgressKind | None) -> Progress:
