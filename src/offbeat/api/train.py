@@ -29,7 +29,7 @@ from offbeat.metrics.progress import Progress, ProgressKind
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.deadline import notifying_if_slow
 from offbeat.runtime.signals import GracefulStop
-from offbeat.tracking.tracker import require_package
+from offbeat.tracking.tracker import require_tracker
 from offbeat.tuning.chosen_layout import ChosenLayout
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def train_config(
     _require_small(config)
     if run_dir is not None:
         RunDirectory(run_dir).refuse_existing()
-    require_package(config.run.tracker)
+    require_tracker(config.run.tracker)
     with caller_state() as caller:
         view = progress_view(progress)
         load_code(config, view, caller)

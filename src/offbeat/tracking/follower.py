@@ -16,8 +16,8 @@ from offbeat.core.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
 from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.child_main import ChildContext
-from offbeat.tracking.services import STARTERS, Tracked, TrackerLaunch
-from offbeat.tracking.tracked_run import TrackedRun
+from offbeat.tracking.starters import STARTERS, StartedRun, TrackerLaunch
+from offbeat.tracking.tracker_file import TrackerFile
 
 STATES: tuple[RunState, ...] = ("finished", "interrupted", "failed")
 NEW_LINE = len(STATES)
@@ -39,7 +39,7 @@ def main(launch: TrackerLaunch, child: ChildContext) -> None:
         tracked.run.finish(**tracked.endings.get(state, {}))
 
 
-def _follow(launch: TrackerLaunch, tracked: Tracked) -> RunState:
+def _follow(launch: TrackerLaunch, tracked: StartedRun) -> RunState:
     """Log the new lines whenever bytes arrive, until the pipe is closed; return the state in which the run ended."""
     directory, position, last = RunDirectory(launch.directory), launch.before.position, NEW_LINE
     while received := os.read(launch.pipe, 4096):
@@ -50,7 +50,7 @@ def _follow(launch: TrackerLaunch, tracked: Tracked) -> RunState:
             tracked.run.log(values, step=int(line["env_steps"] or 0))
         if lines:
             with suppress(OSError):  # the disk is full: a resume logs these lines again
-                TrackedRun(launch.before.tracker, tracked.known, position).write(directory.tracker)
+                TrackerFile(launch.before.tracker, tracked.known, position).write(directory.tracker)
     return STATES[last] if last < NEW_LINE else "failed"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,8 @@ from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.child import Child, start_child
 from offbeat.tracking.follower import NEW_LINE, STATES
-from offbeat.tracking.services import START_S, TrackerLaunch
-from offbeat.tracking.tracked_run import TrackedRun
+from offbeat.tracking.starters import START_S, TrackerLaunch
+from offbeat.tracking.tracker_file import TrackerFile
 
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
 """State in which the run ended -> seconds in which the tracker must send the remaining lines."""
@@ -30,7 +30,7 @@ _REMEDIES = {
 }
 
 
-def require_package(name: str | None) -> None:
+def require_tracker(name: str | None) -> None:
     """Raise ConfigError if the package of a tracker is not installed."""
     if name is not None and not is_importable(name):
         raise ConfigError(
@@ -53,7 +53,7 @@ class Tracker:
             return
         self._child.take_reports()
         if self._child.no_restart_reason or self._child.failure or not self._child.is_alive():
-            self._end(f"{self._name} has failed ({failure_of(self._child)}): the run continues without it")
+            self._end(f"{self._name} has failed ({_why_ended(self._child)}): the run continues without it")
         else:
             self._send(NEW_LINE)
 
@@ -70,7 +70,7 @@ class Tracker:
         if not _ended(self._child, max(0.0, deadline - monotonic())):
             self._end(f"{self._name} has not sent all lines within {seconds:.0f} seconds and was stopped")
         elif self._child.process.returncode:
-            self._end(f"{self._name} has failed ({failure_of(self._child)}): not all lines were sent")
+            self._end(f"{self._name} has failed ({_why_ended(self._child)}): not all lines were sent")
         else:
             self._end("")
 
@@ -106,14 +106,15 @@ def start_tracker(
     name = config.run.tracker
     if name is None:
         return None
-    before = TrackedRun.read(directory.tracker, name)
+    before = TrackerFile.read(directory.tracker, name)
     before = replace(before, position=min(before.position, metrics_size))
-    reports, pipe = _StartReport(), os.pipe()
+    reports: list[Any] = []
+    pipe = os.pipe()
     os.set_blocking(pipe[1], False)
     path = directory.folder.resolve()
     launch = TrackerLaunch(os.getpid(), path, _name_of(path), config.tables(), before, pipe[0])
     try:
-        child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports)
+        child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports.append)
     except BaseException:
         os.close(pipe[1])
         raise
@@ -121,7 +122,7 @@ def start_tracker(
         os.close(pipe[0])
     try:
         _wait_for_start(child, reports, name)
-        known, location = reports.content
+        known, location = reports[0].content
         _save(directory.tracker, replace(before, known=known))
     except BaseException:
         child.kill()
@@ -131,28 +132,23 @@ def start_tracker(
     return Tracker(name, child, pipe[1], notify)
 
 
-class _StartReport:
-    """Stores the content of the report that the tracker has started; None before."""
+def _wait_for_start(child: Child, reports: Sequence[Any], name: str) -> None:
+    """Wait for the report that the tracker has started.
 
-    def __init__(self) -> None:
-        self.content: Any = None
-
-    def __call__(self, report: Any) -> None:
-        self.content = report.content
-
-
-def _wait_for_start(child: Child, reports: _StartReport, name: str) -> None:
+    Raises:
+        ConfigError: it could not start.
+    """
     deadline = monotonic() + START_S
-    while reports.content is None:
+    while not reports:
         if not child.is_alive():
             child.kill()  # reads its last reports
         child.take_reports(POLL_INTERVAL_S)
-        late = reports.content is None and (not child.is_alive() or monotonic() > deadline)
+        late = not reports and (not child.is_alive() or monotonic() > deadline)
         if child.failure or late:
-            raise ConfigError(f"tracker is {name}, which could not start ({failure_of(child)}): {_REMEDIES[name]}")
+            raise ConfigError(f"tracker is {name}, which could not start ({_why_ended(child)}): {_REMEDIES[name]}")
 
 
-def failure_of(child: Child) -> str:
+def _why_ended(child: Child) -> str:
     """Return why a tracker's process has ended, or that it does not respond."""
     child.take_reports()
     if not child.is_alive():
@@ -177,7 +173,7 @@ def _ended(child: Child, seconds: float) -> bool:
     return True
 
 
-def _save(path: Path, run: TrackedRun) -> None:
+def _save(path: Path, run: TrackerFile) -> None:
     try:
         run.write(path)
     except OSError as error:

@@ -13,7 +13,7 @@ from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
-from offbeat.tracking.tracker import require_package
+from offbeat.tracking.tracker import require_tracker
 
 if TYPE_CHECKING:
     from offbeat.run_directory.checkpoint import Checkpoint
@@ -66,7 +66,7 @@ def config_to_resume(before: Config, run: Path, state: dict[str, Any], given: Ma
     config = changed_config(before.in_runtime(runtime).without_limits(), settings, run)
     _refuse_finished(config, run, state)
     _require_topology(state, config, run)
-    require_package(config.run.tracker)
+    require_tracker(config.run.tracker)
     return config
 
 

@@ -1,4 +1,4 @@
-"""What the services are started with; no tracker is."""
+"""What the trackers are started with; none of them is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from offbeat.tracking.services import STARTERS, TrackerLaunch
-from offbeat.tracking.tracked_run import TrackedRun
+from offbeat.tracking.starters import STARTERS, TrackerLaunch
+from offbeat.tracking.tracker_file import TrackerFile
 
 
 def test_a_resume_continues_the_run_under_the_entity_of_its_first_start(tmp_path, monkeypatch):
@@ -24,8 +24,8 @@ def test_a_resume_continues_the_run_under_the_entity_of_its_first_start(tmp_path
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Settings=lambda **_: None, init=init))
     file = tmp_path / "tracker.json"
     for _ in range(2):
-        before = TrackedRun.read(file, "wandb")
+        before = TrackerFile.read(file, "wandb")
         tracked = STARTERS["wandb"](TrackerLaunch(1, Path("run"), "run", {}, before, pipe=-1))
-        TrackedRun("wandb", tracked.known).write(file)
+        TrackerFile("wandb", tracked.known).write(file)
     assert [arguments.get("entity") for arguments in started] == [None, "team"]
     assert started[1]["id"] == "abc"

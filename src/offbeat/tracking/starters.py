@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.run_directory.directory import RunState
-from offbeat.tracking.tracked_run import TrackedRun
+from offbeat.tracking.tracker_file import TrackerFile
 
 START_S = 60.0
 """Seconds in which a tracker must start."""
@@ -31,27 +31,27 @@ class TrackerLaunch:
     """Name of a run that is new to the tracker."""
     config: dict[str, Any]
     """The tables of config.toml."""
-    before: TrackedRun
+    before: TrackerFile
     """The run that is continued, with the position after the lines that stay."""
     pipe: int
     """File descriptor to read from: one byte per new line, and one for the state in which the run ended."""
 
 
 @dataclass(frozen=True)
-class Tracked:
+class StartedRun:
     """A run that a tracker has started."""
 
     run: Any
     """The tracker's own object."""
     known: dict[str, str]
-    """See `TrackedRun`."""
+    """See `TrackerFile`."""
     location: str
     """Where the user finds the run, for a message."""
     endings: Mapping[RunState, dict[str, Any]] = field(default_factory=dict)
     """State in which the run ended -> arguments of `finish`."""
 
 
-def _start_wandb(launch: TrackerLaunch) -> Tracked:
+def _start_wandb(launch: TrackerLaunch) -> StartedRun:
     import wandb
 
     settings = wandb.Settings(console="off", init_timeout=START_S / 2, x_stats_pid=launch.parent)
@@ -68,18 +68,18 @@ def _start_wandb(launch: TrackerLaunch) -> Tracked:
     location = run.url or (
         "nowhere, because W&B is disabled" if run.disabled else f"offline, in {launch.directory / 'wandb'}"
     )
-    return Tracked(run, known, location, {state: {"exit_code": code} for state, code in _EXIT_CODES.items()})
+    return StartedRun(run, known, location, {state: {"exit_code": code} for state, code in _EXIT_CODES.items()})
 
 
-def _start_trackio(launch: TrackerLaunch) -> Tracked:
+def _start_trackio(launch: TrackerLaunch) -> StartedRun:
     import trackio
 
     new = {"project": os.environ.get("TRACKIO_PROJECT", PROJECT), "name": launch.name, "resume": "never"}
     resume = {"resume": "allow"} if launch.before.known else {}
     run = trackio.init(config=launch.config, **{**new, **launch.before.known, **resume})
     known = {"project": new["project"], **launch.before.known, "name": run.name}
-    return Tracked(run, known, f"project {known['project']}, run {run.name}; run trackio show")
+    return StartedRun(run, known, f"project {known['project']}, run {run.name}; run trackio show")
 
 
-STARTERS: Mapping[str, Callable[[TrackerLaunch], Tracked]] = {"wandb": _start_wandb, "trackio": _start_trackio}
+STARTERS: Mapping[str, Callable[[TrackerLaunch], StartedRun]] = {"wandb": _start_wandb, "trackio": _start_trackio}
 """Tracker -> function that starts a run. It may raise any exception of the tracker."""

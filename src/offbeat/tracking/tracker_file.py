@@ -14,7 +14,7 @@ _KNOWN = ("entity", "project", "name", "id")
 
 
 @dataclass(frozen=True)
-class TrackedRun:
+class TrackerFile:
     """The content of tracker.json."""
 
     tracker: str
@@ -25,7 +25,7 @@ class TrackedRun:
     """Position in metrics.jsonl, in bytes, after the lines that the tracker has logged."""
 
     @classmethod
-    def read(cls, path: Path, tracker: str) -> TrackedRun:
+    def read(cls, path: Path, tracker: str) -> TrackerFile:
         """Read the run that a tracker has.
 
         Everything else in the file is left out: it would be arguments of the tracker, and others may have written the
