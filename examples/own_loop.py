@@ -23,7 +23,6 @@ from offbeat.core.types import Field
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.transitions import TransitionReplay
-from offbeat.metrics.timings import Timings
 from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, pace_board_slabs
 
 FIELDS = [
@@ -46,7 +45,7 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
     try:
         while True:
             ticket = gate.open_ticket
-            gate.start(ticket, on_pause=lambda: None)  # waits, if the pace says so
+            gate.start(ticket)  # waits, if the pace says so
             slot = rings.open(ticket)
             for row in range(LENGTH):
                 slot["observation"][row], slot["valid"][row] = observation, ~ended
@@ -55,7 +54,7 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
                 slot["terminated"][row], slot["truncated"][row] = terminated, truncated
                 ended = terminated | truncated
             slot["observation"][LENGTH] = observation
-            gate.commit(ticket, Timings(), longest_stall=0.0)
+            gate.commit(ticket)
     except Closed:
         pass
     finally:
@@ -107,7 +106,7 @@ def main() -> None:
     replay = TransitionReplay(rings, batch_size=64, n_step=1, gamma=0.99)
     board = PaceBoard(private_arena(pace_board_slabs(given.actors)), given.actors)
     board.reset(origin=0, learned=0)
-    gate = LearnerGate(board, pace, Timings())
+    gate = LearnerGate(board, pace)
     threads = [
         threading.Thread(
             target=act,

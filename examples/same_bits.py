@@ -1,6 +1,6 @@
-"""Stop a run in the middle, resume it, and compare: the weights file is that of a run that never stopped.
+"""Train in each runtime, and once with a stop and a resume, and compare: the weights are the same, bit for bit.
 
-python examples/same_bits.py --steps 20000 --max-lag 3
+python examples/same_bits.py --steps 20000 --max-lag 1
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import offbeat
 
+RUNTIMES = ("serial", "threads", "processes")
+
 
 def digest(run: offbeat.Run) -> str:
     """Return the SHA-256 of a run's last weights."""
@@ -19,23 +21,28 @@ def digest(run: offbeat.Run) -> str:
 
 
 def main() -> None:
-    """Train once in one go and once with a stop, and compare."""
+    """Train four times, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--steps", type=int, default=20_000, help="env steps: several batches, to stop in between")
-    parser.add_argument("--max-lag", type=int, default=3)
+    parser.add_argument("--max-lag", type=int, default=1)
     given = parser.parse_args()
-    settings = {"steps": given.steps, "max_lag": given.max_lag, "lag": "exact", "eval_every": 0}
+    settings = {"steps": given.steps, "max_lag": given.max_lag, "lag": "exact", "actors": 2, "eval_every": 0}
 
     with tempfile.TemporaryDirectory() as folder:
-        whole = offbeat.train("ppo", given.env, run_dir=Path(folder) / "whole", **settings)
-        half = offbeat.train("ppo", given.env, run_dir=Path(folder) / "half", stop_at=given.steps // 2, **settings)
-        print(f"stopped at {half.metrics['env_steps']} env steps")
-        resumed = offbeat.resume(half.path)
-        print(f"{digest(whole)}  {whole.metrics['env_steps']} env steps in one go")
-        print(f"{digest(resumed)}  {resumed.metrics['env_steps']} env steps with a stop")
-        if digest(whole) != digest(resumed):
-            raise SystemExit("the weights differ: please report it")
+        digests = set()
+        for runtime in RUNTIMES:
+            run = offbeat.train("ppo", given.env, runtime=runtime, run_dir=Path(folder) / runtime, **settings)
+            digests.add(digest(run))
+            print(f"{digest(run)}  {runtime}, policy lag up to {run.metrics['policy_lag_max']:.0f}")
+
+        path, half = Path(folder) / "stopped", given.steps // 2
+        stopped = offbeat.train("ppo", given.env, runtime="threads", run_dir=path, stop_at=half, **settings)
+        resumed = offbeat.resume(stopped, runtime="serial")
+        digests.add(digest(resumed))
+        print(f"{digest(resumed)}  threads, stopped at {stopped.metrics['env_steps']} env steps, resumed in serial")
+    if len(digests) > 1:
+        raise SystemExit("the weights differ: please report it")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ class ActorGate(WorkerDeadline):
         """This actor's first ticket that is not committed: the next one to act, after a restart also again."""
         return self._tickets.open_ticket
 
-    def start(self, ticket: int, on_pause: Callable[[], None]) -> int:
+    def start(self, ticket: int, on_pause: Callable[[], None] = lambda: None) -> int:
         """Wait until `ticket` may start, and return the version of the weights to act with.
 
         Args:
@@ -191,17 +191,23 @@ class ActorGate(WorkerDeadline):
         self._other_work_s += min(monotonic() - started, max(0.0, self._board.other_work_s - other_work))
         return version
 
-    def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None:
-        """Commit `ticket`, whose rows are all written; write the actor's seconds to the board."""
-        self._tickets.commit(ticket, {**timings.seconds, OTHER_WORK: self._other_work_s}, longest_stall)
+    def commit(self, ticket: int, timings: Timings | None = None, longest_stall: float = 0.0) -> None:
+        """Commit `ticket`, whose rows are all written; write the actor's seconds, if given, to the board."""
+        seconds = timings.seconds if timings else {}
+        self._tickets.commit(ticket, {**seconds, OTHER_WORK: self._other_work_s}, longest_stall)
 
 
 class LearnerGate:
     """The gate of the learner. Only the learner writes `learned`, `pause` and `closed`."""
 
-    def __init__(self, board: PaceBoard, pace: Pace, timings: Timings, acting_bells: int | None = None) -> None:
-        """Make a gate that rings `acting_bells` bells when actors may act further tickets; None: one per actor."""
-        self._board, self._pace, self._timings = board, pace, timings
+    def __init__(
+        self, board: PaceBoard, pace: Pace, timings: Timings | None = None, acting_bells: int | None = None
+    ) -> None:
+        """Make a gate that rings `acting_bells` bells when actors may act further tickets; None: one per actor.
+
+        The seconds that it waits are added to `timings`.
+        """
+        self._board, self._pace, self._timings = board, pace, timings or Timings()
         self.own_bell, *self.acting_bells = Bell.make_several(1 + (acting_bells or board.workers))
         self._shared = SharedBell(self.own_bell)
 
