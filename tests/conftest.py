@@ -167,6 +167,12 @@ def _the_load_of_the_machine_is_observed_for_a_moment() -> Iterator[None]:
 
 
 @pytest.fixture
+def in_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a new folder be the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def fresh_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the children of runs in this process as users do: each is a new Python, which has loaded nothing."""
     for module in STARTING:

@@ -17,7 +17,7 @@ import pytest
 import tomli_w
 from PIL import Image
 from tests.sample_envs.drawn_worlds import PICTURES, DrawnSpaces
-from tests.support.runs import offbeat, small_arguments, small_run
+from tests.support.runs import offbeat, small_arguments, small_run, weights_of_each
 
 import offbeat as package
 from offbeat.api.playing.load import load, load_all, loaded_from
@@ -218,11 +218,6 @@ def test_plot_draws_a_line_for_each_policy(run, tmp_path):
 # --- resume and start anew ----------------------------------------------------------------------------------
 
 
-def weights_in(run: Path) -> dict[str, bytes]:
-    policies = run / "checkpoints" / "latest" / "policies"
-    return {path.name: (path / "weights.safetensors").read_bytes() for path in sorted(policies.iterdir())}
-
-
 def changed(run: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """Copy a run, and change the tables of its policies."""
     shutil.copytree(run, copy, symlinks=True)
@@ -258,7 +253,7 @@ def test_a_resume_with_changed_policies_is_refused(change, run, tmp_path):
     said = offbeat("resume", changed(run, tmp_path / "run", change_tables), "--steps", 512)
     assert said.code == 2
     assert re.search(message, said.err), said.err
-    assert weights_in(tmp_path / "run") == weights_in(run)
+    assert weights_of_each(tmp_path / "run") == weights_of_each(run)
 
 
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
@@ -286,7 +281,7 @@ def test_a_refused_resume_proposes_a_command_for_a_new_run_with_the_same_policie
     assert after["policies"] == before["policies"]
     assert after.get("league") == before.get("league")
     if "seed" in change:
-        assert at_start(new) == weights_in(old)
+        assert at_start(new) == weights_of_each(old)
 
 
 def test_a_refused_resume_says_that_policies_have_initial_weights_of_their_own(run, tmp_path):
@@ -313,7 +308,7 @@ def at_start(run: Path) -> dict[str, bytes]:
 
 def test_init_from_of_the_run_gives_each_policy_the_weights_of_its_namesake(run, tmp_path):
     new = small_run(tmp_path / "run", WORLD, policies="separate", init_from=run, **SETTINGS)
-    assert at_start(new.path) == weights_in(run)
+    assert at_start(new.path) == weights_of_each(run)
     log = (new.path / "log.txt").read_text()
     assert f"initial weights and normalisation are those of {run}" in log
 
@@ -324,9 +319,9 @@ def test_init_from_of_a_policy_initializes_this_policy_alone(run, tmp_path):
         small_run(tmp_path / name, WORLD, policies=policies, **SETTINGS)
         for name, policies in (("new", own), ("fresh", tables()))
     )
-    expected = {**at_start(fresh.path), "scout": weights_in(run)["scout"]}
+    expected = {**at_start(fresh.path), "scout": weights_of_each(run)["scout"]}
     assert at_start(new.path) == expected
-    assert weights_in(new.path)["scout"] != expected["scout"]
+    assert weights_of_each(new.path)["scout"] != expected["scout"]
     assert f"are those of {run} for scout" in (new.path / "log.txt").read_text()
 
 
@@ -335,8 +330,8 @@ def test_init_policy_takes_the_weights_of_a_policy_with_another_name(trained, ru
     renamed = {"agents": ["scout"], "train": trained, "init_from": str(run), "init_policy": "scout"}
     others = {name: table for name, table in tables().items() if name != "scout"}
     new = small_run(tmp_path / "run", WORLD, policies={"spy": renamed, **others}, **SETTINGS)
-    assert at_start(new.path)["spy"] == weights_in(run)["scout"]
-    assert (weights_in(new.path)["spy"] == weights_in(run)["scout"]) is not trained
+    assert at_start(new.path)["spy"] == weights_of_each(run)["scout"]
+    assert (weights_of_each(new.path)["spy"] == weights_of_each(run)["scout"]) is not trained
 
 
 def test_policies_take_the_weights_of_a_run_with_one_policy(tmp_path):

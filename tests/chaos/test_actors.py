@@ -38,9 +38,7 @@ THREADS: dict[str, Any] = PROCESSES | {"runtime": "threads"}
 SERIAL: dict[str, Any] = PROCESSES | {"runtime": "serial"}
 
 
-@pytest.fixture(autouse=True)
-def _in_temporary_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_temporary_folder")
 
 
 def train(env: str, **settings: Any) -> CommandResult:
@@ -93,7 +91,7 @@ def test_an_actor_process_whose_env_raises_is_restarted_and_repeats_its_ticket()
 @pytest.mark.parametrize(
     "settings", [PROCESSES | {"restart_budget": 1}, SERIAL, *thorough(THREADS)], ids=lambda s: s["runtime"]
 )
-def test_an_env_error_in_serial_and_threads_fails_the_run_which_resumes_once_the_env_is_fixed(settings):
+def test_an_env_error_that_no_restart_mends_fails_the_run_which_resumes_once_the_env_is_fixed(settings):
     said = train("runs/RaisesUntilMended-v0", **settings, steps=4096)
     assert_failed_and_whole(said)
     assert "ZeroDivisionError: the wave has no length" in said.err

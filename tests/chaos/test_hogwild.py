@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
 import pytest
+from benchmarks.soak.checks import shared_memory
 from tests.sample_envs.run_envs import Doors
 from tests.support.hogwild_runs import assert_ratio_of_each, assert_whole, pools, workers_of
 from tests.support.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
@@ -34,6 +35,7 @@ from tests.support.runs import (
     small_arguments,
     small_run,
     status_of,
+    wait_until,
 )
 from tests.support.thorough import thorough
 
@@ -54,18 +56,11 @@ ORPHANED_S = 5.0
 """Within this time no worker outlives the process that started it."""
 
 
-@pytest.fixture(autouse=True)
-def _in_temporary_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_temporary_folder")
 
 
 def log() -> str:
     return Path("run/log.txt").read_text()
-
-
-def shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 # --- kill -9, at any moment ---------------------------------------------------------------------------------
@@ -168,7 +163,7 @@ def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complet
     for pid in killer.killed:
         assert f"worker {_index(pid)} (process {pid}) was killed by SIGKILL" in log()
     assert not any(map(is_alive, killer.seen | set(pids_of(path, "worker"))))
-    assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
+    assert not shared_memory() - shared
 
     last = case.steps + settings["workers"] * 64
     assert case.steps <= run.metrics["env_steps"] == load(path / "checkpoints" / "latest").policy["env_steps"] < last
@@ -337,11 +332,8 @@ def test_a_killed_main_process_leaves_no_worker_and_its_run_can_be_resumed(tmp_p
         assert len(workers) == 1
         assert all(map(is_alive, workers))
         assert run.end(signal.SIGKILL).code == -signal.SIGKILL
-    deadline = time.monotonic() + ORPHANED_S
-    while any(map(is_alive, workers)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
+    wait_until(lambda: not any(map(is_alive, workers)), ORPHANED_S)
+    assert not shared_memory() - shared
     assert_whole(path)
     learned = load(path / "checkpoints" / "latest").policy["env_steps"]
     assert offbeat("resume", path, "--steps", learned + 500, "--progress", "none", "--trust-code").code == 0

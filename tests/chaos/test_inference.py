@@ -33,9 +33,7 @@ PROCESSES = EXACT | {"runtime": "processes"}
 RUN = Path("run")
 
 
-@pytest.fixture(autouse=True)
-def _in_temporary_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_temporary_folder")
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 import resource
 import signal
 import time
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from benchmarks.soak.checks import shared_memory
 from tests.support.endless_saves import FOR_EVER, numbered
 from tests.support.runs import (
     Started,
@@ -24,6 +24,7 @@ from tests.support.runs import (
     small_run,
     status_of,
     untimed,
+    wait_until,
     weights_of,
 )
 from tests.support.thorough import thorough
@@ -104,20 +105,12 @@ def test_a_killed_main_process_leaves_no_actor_and_no_shared_memory(tmp_path, mo
     assert len(actors) == 2
     assert started.end(number).code == -number
 
-    deadline = time.monotonic() + ORPHANED_S
-    while any(map(is_alive, actors)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_alive, actors)), ORPHANED_S)
     assert not [name for name in temporary.iterdir() if not name.name.startswith("torchinductor")]  # torch's cache
-    assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
+    assert not shared_memory() - shared
     monkeypatch.chdir(tmp_path)
     learned = load(path / "checkpoints" / "latest").policy["env_steps"]
     assert offbeat("resume", path, "--steps", learned + 1000, "--progress", "none", "--trust-code").code == 0
-
-
-def shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------

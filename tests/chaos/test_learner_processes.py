@@ -21,6 +21,7 @@ from tests.support.runs import (
     small_arguments,
     small_run,
     status_of,
+    wait_until,
 )
 from tests.support.thorough import thorough
 
@@ -148,10 +149,7 @@ def test_a_main_process_that_is_killed_ends_all_learners(tmp_path):
     started.wait_until(lambda: has_saved(run))
     pids = pids_of(run)
     assert started.end(signal.SIGKILL).code == -signal.SIGKILL
-    deadline = time.monotonic() + GONE_S
-    while any(map(is_alive, (*pids["learner"], *pids["actor"]))):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_alive, (*pids["learner"], *pids["actor"]))), GONE_S)
     assert_resumes(run)
 
 

@@ -48,9 +48,7 @@ LAYOUT: dict[str, Any] = {
 """The replay holds all rows of the run."""
 
 
-@pytest.fixture(autouse=True)
-def _in_temporary_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_temporary_folder")
 
 
 def last_of(run: Path) -> dict[str, Any]:

@@ -400,7 +400,7 @@ POLICIES = {
     "late.toml": {"cat": "*", "dog": "cart_1"},
 }
 """File -> the patterns of its policies."""
-FAULTY = "tests.sample_envs.faulty_worlds"
+WRONG = "tests.sample_envs.wrong_worlds"
 SEVERAL_AGENTS = [
     Row(
         f"train ppo {CARTS} --policies none.toml", 2, ["the policy dog has no agents", "cart_0", "or remove the table"]
@@ -416,13 +416,12 @@ SEVERAL_AGENTS = [
     train("--set league.opponents=latest league.latest_ratio=0", 2, "draws no snapshots", "league.opponents=uniform"),
     Row("train ppo pettingzoo:mpe2/simple_sprea_v3", 2, ["simple_sprea_v3'", "simple_spread_v3'", "list envs"]),
     *(
-        Row(f"train ppo {FAULTY}:{env}", 2, ["world 0: step 3 of the episode", f"agent {agent}", says, "offbeat check"])
-        for env, agent, says in (
-            ("Revives", "first", "is alive again"),
-            ("EndsTwice", "first", "its episode has ended before"),
-            ("RewardsTheDead", "first", "got a reward of 1.0"),
-            ("LeavesWithoutEnd", "second", "neither terminated nor truncated"),
-            ("ReturnsNaN", "second", "reward is NaN"),
+        Row(f"train ppo {WRONG}:{env}", 2, [f"world 0: step {step} of the episode", agent, says, "offbeat check"])
+        for env, step, agent, says in (
+            ("Revives", 4, "agent a", "is alive again"),
+            ("RewardsTheDead", 4, "agent a", "got a reward of 2.0"),
+            ("LeavesWithoutAnEnd", 5, "agent b", "neither terminated nor truncated"),
+            ("HasNaN", 2, "agent b", "observation is NaN"),
         )
     ),
 ]

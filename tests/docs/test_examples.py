@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tests.reference.sac import random_samples
 from tests.support.models import ACTIONS, OBSERVATIONS
 from tests.support.pages import ROOT
 from tests.support.registries import registries_kept
-from tests.support.runs import run_script
+from tests.support.runs import is_alive, run_script, wait_until
 from tests.support.thorough import thorough
 
 from offbeat.core.errors import ConfigError
@@ -242,31 +241,14 @@ def test_actors_of_the_from_scratch_example_end_when_the_learner_is_killed():
     learner = subprocess.Popen([sys.executable, str(FROM_SCRATCH), "--steps", "10_000_000"])
     try:
         children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children")
-        assert eventually(lambda: len(children.read_text().split()) == 2)
+        wait_until(lambda: len(children.read_text().split()) == 2)
         actors = [int(pid) for pid in children.read_text().split()]
         sleep(0.5)  # in the midst of things
         assert all(map(is_alive, actors))
     finally:
         learner.kill()
         learner.wait()
-    assert eventually(lambda: not any(map(is_alive, actors)))
-
-
-def eventually(holds: Any, timeout_s: float = 60) -> bool:
-    end = monotonic() + timeout_s
-    while not holds():
-        if monotonic() > end:
-            return False
-        sleep(0.05)
-    return True
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
+    wait_until(lambda: not any(map(is_alive, actors)))
 
 
 @pytest.fixture

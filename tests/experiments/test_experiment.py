@@ -31,6 +31,7 @@ from tests.support.runs import (
     is_alive,
     lines_of,
     offbeat,
+    process_of,
     small_run,
     status_of,
     weights_of,
@@ -83,11 +84,6 @@ def session(experiment: Path, number: int) -> Path:
 def is_under_way(run: Path) -> bool:
     """Whether a process trains in a run, and there is a checkpoint to go on from."""
     return has_saved(run) and is_alive(process_of(run))
-
-
-def process_of(run: Path) -> int:
-    pid: int = status_of(run)["processes"][0]["pid"]
-    return pid
 
 
 def is_finished(run: Path) -> bool:

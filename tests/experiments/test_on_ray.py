@@ -20,8 +20,8 @@ from tests.support.runs import (
     has_saved,
     is_alive,
     offbeat,
+    process_of,
     small_run,
-    status_of,
     wait_until,
     weights_of,
 )
@@ -95,11 +95,6 @@ def run_in(folder: Path, arguments: list[str]) -> CommandResult:
 def run_to_end(folder: Path, arguments: list[str]) -> CommandResult:
     go_on(folder)
     return run_in(folder, arguments)
-
-
-def process_of(run: Path) -> int:
-    pid: int = status_of(run)["processes"][0]["pid"]
-    return pid
 
 
 def parent_of(pid: int) -> int:

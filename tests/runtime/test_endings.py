@@ -22,6 +22,7 @@ from tests.support.runs import (
     small_arguments,
     small_run,
     status_of,
+    stop_from,
     untimed,
     weights_of,
 )
@@ -91,10 +92,6 @@ def slow_down_saves(monkeypatch: pytest.MonkeyPatch, *, with_signal: bool) -> No
     monkeypatch.setattr("offbeat.run_directory.store.write", slowly)
 
 
-def stop_at_512(line: dict[str, Any]) -> str | None:
-    return "stop" if line["env_steps"] >= 512 else None
-
-
 LINES: dict[str, Any] = {"log_every": 256, "checkpoint_every": 512}
 
 
@@ -104,9 +101,9 @@ LINES: dict[str, Any] = {"log_every": 256, "checkpoint_every": 512}
         {"runtime": "serial"},
         {"runtime": "threads", "max_lag": 1},
         {"runtime": "serial", "stop_at": 500},
-        {"runtime": "serial", "callbacks": [stop_at_512]},
+        {"runtime": "serial", "callbacks": [stop_from(512)]},
         {"runtime": "serial", "eval_every": 512, "eval_episodes": 2, "stop_at": 500},
-        {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "callbacks": [stop_at_512]},
+        {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "callbacks": [stop_from(512)]},
     ],
     ids="-".join,
 )

@@ -19,7 +19,7 @@ from tests.support.compiled import WITH_NUMBA
 from tests.support.hogwild_runs import assert_whole
 from tests.support.matrix import CARTS, IN_CI, TEAMS
 from tests.support.replay_runs import SMALL_SAC, assert_ratio, small_sac
-from tests.support.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
+from tests.support.runs import Started, lines_of, offbeat, small_arguments, small_run, stop_from, weights_of
 from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
@@ -372,11 +372,6 @@ def test_one_stopped_and_resumed_hogwild_worker_has_the_bits_of_serial(tmp_path,
     assert "unfinished episodes continue" in log
     assert ("the replay restored" in log) == (cell.algorithm in ON_A_REPLAY)
     assert {line["gradient_staleness_max"] for line in lines_of(resumed.path)} <= {None, 0}
-
-
-def stop_from(env_steps: int) -> Any:
-    """Return a callback that asks for a stop at the first metrics line from `env_steps` on."""
-    return lambda line: "stop" if line["env_steps"] >= env_steps else None
 
 
 # --- stops, threads and the command line --------------------------------------------------------------------

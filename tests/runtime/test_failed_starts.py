@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.process_state import open_descriptors
 from tests.support.runs import SMALL, small_run
 
 from offbeat.algorithms.sac import SAC
@@ -28,11 +27,6 @@ from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Reporting
 
 REPORTING = Reporting(lambda _text, _details="": None, lambda _role, _children: None)
-
-
-def descriptors() -> int:
-    gc.collect()  # a mapping of an arena has a descriptor of its own
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.fixture
@@ -62,14 +56,14 @@ class Failing:
 
 @pytest.mark.parametrize("parts", [{"actors": 3, "inference": "worker"}], indirect=True)
 def test_acting_that_cannot_be_made_leaves_nothing_open(parts, monkeypatch):
-    before = descriptors()
+    before = open_descriptors()
     for bells in count(1):
         failing = Failing(bells)
         with monkeypatch.context() as patched:
             patched.setattr(Bell, "make", failing)
             if _is_made(parts):
                 break
-        assert descriptors() == before
+        assert open_descriptors() == before
     assert bells > 5, "a learner, three actors, an inference worker"
 
 
@@ -92,12 +86,12 @@ def test_a_run_without_enough_files_for_its_actors_is_refused_with_the_remedy(tm
 @pytest.mark.parametrize("parts", [{"devices": ("cpu", "cpu"), "shards": 2}], indirect=True)
 def test_learner_processes_that_cannot_be_made_leave_nothing_open(parts, monkeypatch):
     acting = acting_of(parts, 0, REPORTING)
-    before = descriptors()
+    before = open_descriptors()
 
     monkeypatch.setattr(processes, "make_collective", fail)
     with pytest.raises(OSError, match="Too many open files"):
         processes.learners_of(parts, acting, REPORTING)
-    assert descriptors() == before
+    assert open_descriptors() == before
     acting.close()
 
 
@@ -117,10 +111,10 @@ def test_an_evaluator_that_cannot_be_made_leaves_nothing_open(parts, monkeypatch
     config, policy = parts.config, parts.policy
     plan = EvaluationPlan(config.run, config.env, (EvaluatedPolicy(policy.name, policy.spec),))
     monkeypatch.setattr(Bell, "make_several", fail)
-    before = descriptors()
+    before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
         ProcessEvaluator(plan, config, REPORTING, cores={0}, threads=1, concurrent=False)
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 def test_lock_free_workers_whose_memory_cannot_be_made_leave_nothing_open(monkeypatch):
@@ -131,11 +125,11 @@ def test_lock_free_workers_whose_memory_cannot_be_made_leave_nothing_open(monkey
         return made[-1]
 
     monkeypatch.setattr(parts_of_workers, "SharedArena", make)
-    before = descriptors()
+    before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
         build(resolve("ppo", "CartPole-v1", flags={**SMALL, "runtime": "hogwild", "workers": 3}))
     made.clear()
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(
@@ -148,10 +142,10 @@ def test_lock_free_workers_whose_memory_cannot_be_made_leave_nothing_open(monkey
 def test_parts_that_cannot_be_built_leave_no_shared_memory_open(module, last_step, flags, monkeypatch):
     config = resolve("ppo", "CartPole-v1", flags={**SMALL, **flags})
     monkeypatch.setattr(module, last_step, fail)
-    before = descriptors()
+    before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
         build(config)
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(

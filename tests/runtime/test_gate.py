@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import NamedTuple
@@ -25,6 +23,7 @@ from tests.support.gates import (
     Threads,
     pauses,
 )
+from tests.support.process_state import open_descriptors
 from tests.support.thorough import examples
 
 from offbeat.config.runtime_config import RuntimeConfig
@@ -272,16 +271,11 @@ def test_ringing_a_bell_whose_reader_is_closed_raises_nothing():
     bell.close()
 
 
-def descriptors() -> int:
-    gc.collect()  # objects of earlier tests
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_closing_a_bell_closes_both_file_descriptors(bell):
-    before = descriptors()
+    before = open_descriptors()
     Bell.make().close()
     Bell(-1, os.dup(bell.writer)).close()
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 # --- the board ----------------------------------------------------------------------------------------------

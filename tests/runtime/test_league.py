@@ -77,12 +77,6 @@ def serial(tmp_path_factory):
     return run
 
 
-def weights_files(run: Any) -> list[bytes]:
-    """Return the weights of all policies."""
-    files = sorted((run.path / "checkpoints" / "latest").rglob("weights.safetensors"))
-    return [file.read_bytes() for file in files]
-
-
 def league_state(run: Any) -> dict[str, Any]:
     state = load(run.path / "checkpoints" / "latest").state
     assert state is not None
@@ -93,7 +87,7 @@ def league_state(run: Any) -> dict[str, Any]:
 def test_a_league_with_drawn_policies_has_the_bits_of_serial_in_processes(serial, tmp_path):
     case = "two drawn policies"
     expected, run = serial(case), small_run(tmp_path / "run", runtime="processes", **CASES[case])
-    assert weights_files(run) == weights_files(expected)
+    assert weights_of(run.path) == weights_of(expected.path)
     assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(expected.path)]
     assert league_state(run)["table"] == league_state(expected)["table"]
 
@@ -108,7 +102,7 @@ def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(case, ser
     assert found["games"] == expected["games"] > 20
     for name, array in expected["arrays"].items():
         assert np.array_equal(found["arrays"][name], array), name
-    assert weights_files(resumed) == weights_files(whole)
+    assert weights_of(resumed.path) == weights_of(whole.path)
 
 
 REPLAY_BY_TURNS: dict[str, Any] = {
@@ -123,7 +117,7 @@ REPLAY_BY_TURNS: dict[str, Any] = {
 def test_a_resumed_league_on_a_replay_has_the_same_bits_where_the_turn_of_learning_changes(tmp_path):
     whole = train("dqn", TEAMS, run_dir=tmp_path / "whole", **REPLAY_BY_TURNS)
     stopped = train("dqn", TEAMS, run_dir=tmp_path / "stopped", stop_at=1024, **REPLAY_BY_TURNS)
-    assert weights_files(resume(stopped.path)) == weights_files(whole)
+    assert weights_of(resume(stopped.path).path) == weights_of(whole.path)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,10 @@ CORES = sorted(os.sched_getaffinity(0))
 SETTINGS: dict[str, Any] = {"imports": ENVS, "steps": 256, "envs_per_actor": 1, "minibatch_size": 16, "max_lag": 1}
 BOTH = ("threads", "processes")
 
-pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to tell one from the other")
-
-
-@pytest.fixture(autouse=True)
-def _in_temporary_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = [
+    pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to tell one from the other"),
+    pytest.mark.usefixtures("in_temporary_folder"),
+]
 
 
 def actors_of(env: str = "reporting/Reporting-v0", **settings: Any) -> list[EnvReport]:

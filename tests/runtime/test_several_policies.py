@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.replay_runs import SMALL_SAC, small_sac
-from tests.support.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of
+from tests.support.runs import SMALL, contents, lines_of, offbeat, small_run, untimed, weights_of, weights_of_each
 
 from offbeat.api.resume import resume
 from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
@@ -33,11 +33,6 @@ SETTINGS: dict[str, Any] = {"steps": 1024, "actors": 2, "max_lag": 1, "lag": "ex
 CARTS_RUN: dict[str, Any] = {**SETTINGS, "env": CARTS, "policies": CARTS_POLICIES}
 
 
-def weights_of_each(run: Any) -> dict[str, bytes]:
-    policies = run.path / "checkpoints" / "latest" / "policies"
-    return {path.name: (path / "weights.safetensors").read_bytes() for path in sorted(policies.iterdir())}
-
-
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
     return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **CARTS_RUN)
@@ -45,7 +40,7 @@ def serial(tmp_path_factory):
 
 def test_learners_that_run_side_by_side_have_the_bits_of_serial(serial, tmp_path):
     run = small_run(tmp_path / "run", runtime="processes", learner_workers=2, **CARTS_RUN)
-    assert weights_of_each(run) == weights_of_each(serial)
+    assert weights_of_each(run.path) == weights_of_each(serial.path)
     assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
 
 
@@ -54,8 +49,8 @@ def test_two_policies_with_shards_have_the_bits_of_serial_side_by_side(serial, t
         small_run(tmp_path / layout["runtime"], shards=3, **layout, **CARTS_RUN)
         for layout in ({"runtime": "serial"}, {"runtime": "processes", "learner_workers": 2})
     )
-    with_shards, without = weights_of_each(cut), weights_of_each(serial)
-    assert weights_of_each(side_by_side) == with_shards
+    with_shards, without = weights_of_each(cut.path), weights_of_each(serial.path)
+    assert weights_of_each(side_by_side.path) == with_shards
     assert all(with_shards[name] != weights for name, weights in without.items()), "they differ by rounding"
     value_loss = "policies/dog/value_loss"
     assert cut.metrics[value_loss] == pytest.approx(serial.metrics[value_loss], rel=0.05)
@@ -132,7 +127,7 @@ def test_the_size_of_each_replay_is_reported_with_the_name_of_its_policy():
 
 def test_agents_with_different_spaces_have_a_policy_each(tmp_path):
     run = small_run(tmp_path / "run", runtime="serial", env=MIXED, policies="separate", **SETTINGS)
-    assert list(weights_of_each(run)) == ["driver", "gunner", "scout"]
+    assert list(weights_of_each(run.path)) == ["driver", "gunner", "scout"]
     line = lines_of(run.path)[-1]
     assert line["agent_steps"] == 3 * line["env_steps"]
 
@@ -161,9 +156,10 @@ def test_a_policy_that_does_not_learn_keeps_its_weights_and_has_no_slots(serial,
     policies = {"cat": {**CARTS_POLICIES["cat"], "train": False}, "dog": CARTS_POLICIES["dog"]}
     frozen = {**CARTS_RUN, "policies": policies, "init_from": str(serial.path)}
     runs = [small_run(tmp_path / runtime, runtime=runtime, **frozen) for runtime in ("serial", "threads", "processes")]
-    for run in runs:
-        assert weights_of_each(run)["cat"] == weights_of_each(serial)["cat"]
-        assert weights_of_each(run)["dog"] == weights_of_each(runs[0])["dog"] != weights_of_each(serial)["dog"]
+    before, first, *others = (weights_of_each(run.path) for run in (serial, *runs))
+    assert others == [first, first]
+    assert first["cat"] == before["cat"]
+    assert first["dog"] != before["dog"]
     parts = build_paced(resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, **frozen_flags(frozen)}), print, shared=False)
     assert any(name.startswith("policies/dog/unrolls/") for name in parts.arrays)
     assert not any(name.startswith("policies/cat/unrolls/") for name in parts.arrays)
@@ -225,7 +221,7 @@ def test_policies_with_batches_of_different_sizes_have_the_bits_of_serial_in_eve
     serial, threads = (
         small_sac(tmp_path / runtime, CARTS, runtime=runtime, **shared) for runtime in ("serial", "threads")
     )
-    assert weights_of_each(serial) == weights_of_each(threads)
+    assert weights_of_each(serial.path) == weights_of_each(threads.path)
     sampled = [serial.metrics[f"policies/{name}/samples_per_insert"] for name in ("cat", "dog")]
     assert sampled[1] == pytest.approx(sampled[0] * SMALL_SAC["batch_size"] / 8)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.sample_envs.run_envs import Wave
+from tests.support.process_state import open_descriptors
 from tests.support.registering import register_envs
 from tests.support.runs import small_run, wait_until
 
@@ -40,14 +39,9 @@ class SlowInOneActor(Wave):
 register_envs("threads", SlowInOneActor)
 
 
-def descriptors() -> int:
-    gc.collect()
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_an_actor_that_is_in_a_long_step_when_the_run_fails_is_closed_after_it(tmp_path, monkeypatch):
     monkeypatch.setattr("offbeat.core.threads.CLOSE_S", 0.1)
-    before = descriptors()
+    before = open_descriptors()
     with pytest.raises(RunFailed, match="broken"):
         small_run(
             tmp_path / "run", "threads/SlowInOneActor-v0", runtime="threads", actors=2, envs_per_actor=1, max_lag=1
@@ -55,4 +49,4 @@ def test_an_actor_that_is_in_a_long_step_when_the_run_fails_is_closed_after_it(t
     assert closed == []
     RELEASED.set()
     wait_until(lambda: closed == ["offbeat actor 1"])
-    wait_until(lambda: descriptors() == before)
+    wait_until(lambda: open_descriptors() == before)

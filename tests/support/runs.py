@@ -116,6 +116,12 @@ def weights_of(run: Path, name: str = "latest") -> bytes:
     return b"".join(file.read_bytes() for file in files)
 
 
+def weights_of_each(run: Path) -> dict[str, bytes]:
+    """Return policy -> the bytes of its newest weights."""
+    policies = run / "checkpoints" / "latest" / "policies"
+    return {path.name: (path / "weights.safetensors").read_bytes() for path in sorted(policies.iterdir())}
+
+
 def lines_of(run: Path) -> list[dict[str, Any]]:
     """Return the metrics lines, none where a run has not begun to write them."""
     return read_metrics(run) if (run / "metrics.jsonl").exists() else []
@@ -140,6 +146,12 @@ def pids_of(run: Path, role: str) -> list[int]:
     return [process["pid"] for process in processes if process["role"] == role]
 
 
+def process_of(run: Path) -> int:
+    """Return the pid of a run's main process."""
+    pid: int = status_of(run)["processes"][0]["pid"]
+    return pid
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process still runs; one that only waits to be reaped does not."""
     try:
@@ -155,6 +167,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "what was waited for did not come"
         time.sleep(0.01)
+
+
+def stop_from(env_steps: int) -> Callable[[dict[str, Any]], str | None]:
+    """Return a callback that asks for a stop at the first metrics line from `env_steps` on."""
+    return lambda line: "stop" if line["env_steps"] >= env_steps else None
 
 
 def has_saved(run: Path) -> bool:

@@ -1,4 +1,4 @@
-"""A tracker is told all, and can do a run no harm: runs with one, real or fake_tracker, end as they do without."""
+"""A tracker is told all, and can do a run no harm: runs with one, real or fake, end as they do without."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import threading
-import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmarks.soak.processes import descendants
+from tests.support.process_state import open_descriptors
 from tests.support.runs import (
     GROUP,
     HURRIED,
@@ -29,6 +30,7 @@ from tests.support.runs import (
     small_arguments,
     small_run,
     status_of,
+    wait_until,
     weights_of,
 )
 from tests.support.thorough import thorough
@@ -87,29 +89,6 @@ def by_step(lines: list[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
     for line in lines:
         history.setdefault(line["env_steps"], {}).update(tagged(line))
     return list(history.items())
-
-
-def descendants(pid: int) -> set[int]:
-    """The processes that a process has started, and those that they have."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found: set[int] = set()
-    more = {pid}
-    while more := {child for child, parent in parents.items() if parent in more} - found:
-        found |= more
-    return found
-
-
-def assert_gone(pids: set[int]) -> None:
-    """All of these processes end within a few seconds."""
-    deadline = time.monotonic() + 30
-    while alive := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < deadline, alive
-        time.sleep(0.05)
 
 
 def logged(path: Path) -> str:
@@ -188,7 +167,7 @@ def test_ctrl_c_ends_the_wandb_run_as_interrupted(tmp_path):
     said = started.end()
     assert said.code == 130
     assert "Traceback" not in said.err
-    assert_gone(children)
+    wait_until(lambda: not any(map(is_alive, children)), 30)
     (written,) = written_in(path)
     assert written.exit_code == 255
     assert written.history == by_step(lines_of(path))
@@ -201,7 +180,7 @@ def test_no_process_of_wandb_outlives_a_killed_run(tmp_path):
     started.wait_until(lambda: len(lines_of(path)) > 0)
     children = descendants(started.process.pid)
     started.end(signal.SIGKILL)
-    assert_gone(children)
+    wait_until(lambda: not any(map(is_alive, children)), 30)
 
 
 @pytest.mark.parametrize("victim", ["follower", *thorough("wandb-core")])
@@ -218,7 +197,7 @@ def test_a_run_continues_after_the_processes_of_wandb_are_killed(tmp_path, victi
     said = started.end(signal.SIGINT)
     assert said.code == 130
     assert said.err.count("wandb has failed") == 1
-    assert_gone(children)
+    wait_until(lambda: not any(map(is_alive, children)), 30)
 
 
 @pytest.mark.thorough
@@ -236,7 +215,7 @@ def test_a_run_continues_after_the_network_fails(tmp_path, monkeypatch):
     said = started.end(signal.SIGINT)
     assert said.code == 130
     assert said.err.count("wandb has not sent all lines") == 1
-    assert_gone(children)
+    wait_until(lambda: not any(map(is_alive, children)), 30)
 
 
 # --- Trackio, for real where it is installed ----------------------------------------------------------------
@@ -262,7 +241,7 @@ def test_a_tracker_that_is_not_installed_is_refused_before_the_run_starts(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-# --- a fake_tracker tracker --------------------------------------------------------------------------------------
+# --- a fake tracker -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -343,7 +322,7 @@ def test_a_failing_tracker_is_reported_once_and_does_not_affect_the_run(tmp_path
     assert len(failures) == 1
     if how.startswith("raise"):
         assert "ConnectionError: the network is gone" in failures[0]
-    assert not descendants(os.getpid()) & followers()
+    assert not followers().intersection(descendants())
 
 
 @pytest.mark.usefixtures("fake_tracker")
@@ -405,7 +384,7 @@ def test_a_run_is_refused_if_its_tracker_cannot_start(tmp_path, monkeypatch, how
     with pytest.raises(ConfigError, match="tracker is trackio, which could not start"):
         small_run(tmp_path / "run", **SHORT, tracker="trackio")
     assert not (tmp_path / "run").exists()
-    assert not descendants(os.getpid()) & followers()
+    assert not followers().intersection(descendants())
 
 
 @pytest.mark.usefixtures("fake_tracker")
@@ -415,7 +394,7 @@ def test_a_tracker_whose_id_cannot_be_saved_is_refused_and_ended(tmp_path):
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
     with pytest.raises(ConfigError, match=r"tracker.json cannot be written \(Is a directory\), so the run"):
         tracker.start_tracker(config, directory, lambda _text: None)
-    assert not descendants(os.getpid()) & followers()
+    assert not followers().intersection(descendants())
 
 
 def test_a_tracker_whose_process_cannot_be_started_leaves_no_file_open(tmp_path, monkeypatch):
@@ -424,10 +403,10 @@ def test_a_tracker_whose_process_cannot_be_started_leaves_no_file_open(tmp_path,
 
     monkeypatch.setattr(tracker, "start_child", start_child)
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
-    before = len([*Path("/proc/self/fd").iterdir()])
+    before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
         tracker.start_tracker(config, RunDirectory(tmp_path), lambda _text: None)
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.usefixtures("fake_tracker")
@@ -442,7 +421,7 @@ def test_a_signal_while_a_tracker_starts_ends_the_run_and_the_tracker(tmp_path, 
     assert said.code == 130
     assert not path.exists()  # nothing had begun
     assert "Traceback" not in said.err
-    assert_gone(children)
+    wait_until(lambda: not any(map(is_alive, children)), 30)
 
 
 @pytest.mark.usefixtures("fake_tracker")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from tests.sample_envs.env_zoo import Wanderer
+from tests.support.process_state import open_descriptors
 from tests.support.runs import SMALL, unrolls_of
 
 from offbeat.cli.bench import _table
@@ -161,11 +160,6 @@ def test_lock_free_workers_that_cannot_be_made_leave_nothing_open(monkeypatch):
     with pytest.raises(OSError, match="Too many open files"):
         hogwild_sps(small(runtime="hogwild", workers=2), 0.1, print)
     assert open_descriptors() == before
-
-
-def open_descriptors() -> int:
-    gc.collect()  # a mapping of an arena has a descriptor of its own
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_the_thread_that_loads_ahead_has_ended_when_the_actors_are_closed(monkeypatch):

@@ -48,9 +48,7 @@ EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": E
 PROCESSES: dict[str, Any] = EVALUATED | {"runtime": "processes", "actors": 2, "max_lag": 1}
 
 
-@pytest.fixture(autouse=True)
-def _in_temporary_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_temporary_folder")
 
 
 def train(env: str, **settings: Any) -> CommandResult:

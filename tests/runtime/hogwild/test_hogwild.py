@@ -27,6 +27,7 @@ from tests.support.runs import (
     pids_of,
     small_arguments,
     small_run,
+    stop_from,
     weights_of,
 )
 from tests.support.thorough import thorough
@@ -48,10 +49,6 @@ ON_A_REPLAY = ("sac", "dqn")
 
 def log_of(run: Run | Path) -> str:
     return ((run.path if isinstance(run, Run) else run) / "log.txt").read_text()
-
-
-def stop_from(env_steps: int) -> Any:
-    return lambda line: "stop" if line["env_steps"] >= env_steps else None
 
 
 def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
