@@ -11,6 +11,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from tests.sample_envs import curious_envs, env_zoo
 from tests.support.env_rows import assert_same, collect
 from tests.support.models import random_vector
+from tests.support.policies import WithoutWeights
 from tests.support.thorough import thorough
 
 from offbeat.config.env import EnvConfig
@@ -85,25 +86,14 @@ def empty_slot(spec: EnvSpec) -> Tree:
     return {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
 
 
-class AtRandom:
+class AtRandom(WithoutWeights):
     """A policy that takes no notice of what it sees."""
-
-    state_size = 0
 
     def __init__(self, action: ActionSpec) -> None:
         self._action = action
 
-    def load(self, weights: Array) -> None:
-        """There is nothing to load."""
-
     def act(self, observation: Tree, random: np.random.Generator, state: Array | None = None) -> Acted:  # noqa: ARG002
         return Acted(random_actions(self._action, len(observation["observation"]), random), {})
-
-    def greedy(self, observation: Tree, state: Array | None = None) -> Array:
-        raise NotImplementedError
-
-    def to_env(self, action: Array) -> Array:
-        return action
 
 
 def whole(slots: list[Tree]) -> Tree:

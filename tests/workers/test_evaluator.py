@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from tests.support.models import random_vector
+from tests.support.policies import WithoutWeights
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed, NetworkFailed, RunFailed
@@ -360,22 +361,17 @@ def test_a_game_cut_in_the_reset_row_after_a_lost_life_counts_as_cut():
     assert cut(ends_itself=True) == 0
 
 
-class _Still:
+class _Still(WithoutWeights):
     """A policy that does nothing."""
 
-    state_size = 0
-
-    def greedy(self, observation: Any, _state: Any) -> Any:
+    def greedy(self, observation: Any, state: Any = None) -> Any:  # noqa: ARG002
         return np.zeros(len(next(iter(observation.values()))), np.int64)
-
-    def to_env(self, action: Any) -> Any:
-        return action
 
 
 class _Nan(_Still):
     """A policy whose network returns NaN."""
 
-    def greedy(self, observation: Any, _state: Any) -> Any:
+    def greedy(self, observation: Any, state: Any = None) -> Any:  # noqa: ARG002
         return np.full((len(next(iter(observation.values()))), 1), np.nan, np.float32)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.models import random_vector
+from tests.support.policies import WithoutWeights
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import DEFAULT_POLICY, Acted, Array, EnvSpec, Tree
+from offbeat.core.types import DEFAULT_POLICY, Array, EnvSpec, Tree
 from offbeat.envs.testing.games import PLAYERS, Nim, RockPaperScissors
 from offbeat.envs.testing.worlds import CartPoles, LateArrivals
 from offbeat.envs.worlds.make import preflight_world
@@ -44,27 +45,16 @@ def short_carts() -> CartPoles:
 OWN = "tests.workers.test_evaluator_of_worlds"
 
 
-class Rule:
+class Rule(WithoutWeights):
     """A policy that is a function of an observation, of one column."""
-
-    state_size = 0
 
     def __init__(self, rule: Any) -> None:
         self._rule = rule
-
-    def load(self, vector: Any) -> None:
-        raise AssertionError(f"a rule has no weights: {vector}")
-
-    def act(self, observation: Tree, random: np.random.Generator, state: Any = None) -> Acted:
-        raise AssertionError(f"actions are not sampled: {observation}, {random}, {state}")
 
     def greedy(self, observation: Tree, state: Any = None) -> Array:  # noqa: ARG002 - the policy's interface
         columns = len(next(iter(observation.values())))
         rows = ({name: leaf[column] for name, leaf in observation.items()} for column in range(columns))
         return np.array([self._rule(row) for row in rows])
-
-    def to_env(self, action: Array) -> Array:
-        return action
 
 
 def always(action: int) -> Rule:

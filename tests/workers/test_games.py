@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.policies import WithoutWeights
 
 from offbeat.config.env import UNSET
 from offbeat.core.frozen_table import PlainTable
@@ -22,7 +23,7 @@ SIDES = [("player_0",), ("player_1",)]
 ROCK, PAPER, SCISSORS = range(3)
 
 
-class Always:
+class Always(WithoutWeights):
     """Chooses one move."""
 
     state_size = 1
@@ -31,9 +32,6 @@ class Always:
         self.move, self.calls = move, 0
         self.states: list[float] = []
 
-    def load(self, vector: Any) -> None:  # noqa: ARG002
-        raise AssertionError
-
     def act(self, observation: Any, random: Any, state: Any = None) -> Acted:  # noqa: ARG002
         self.states += state[:, 0].tolist()
         state += 1
@@ -41,9 +39,6 @@ class Always:
 
     def greedy(self, observation: Any, state: Any = None) -> Any:
         return self.act(observation, None, state).action
-
-    def to_env(self, action: Any) -> Any:
-        return action
 
 
 def envs_of(games: int, env: str = GAME, sides: Any = SIDES, **settings: Any) -> GameEnvs:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.sample_envs import curious_envs  # noqa: F401 - registers its envs
-from tests.support.spy import NO_WEIGHTS, Spy
+from tests.support.policies import NO_WEIGHTS, Spy
 
 from offbeat.api.train import train
 from offbeat.config.env import EnvConfig

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.sample_envs.labelled_world import LIVES, assert_stacks_are_right
-from tests.support.spy import NO_WEIGHTS, Spy
+from tests.support.policies import NO_WEIGHTS, Spy
 from tests.support.thorough import thorough
 
 from offbeat.algorithms.encoded import Encoded

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.policies import WithoutWeights
 from tests.workers.test_world_columns import empty_slot
 
 from offbeat.config.env import EnvConfig
@@ -44,22 +45,11 @@ class Watched(LateArrivals):
         return super().step(actions)
 
 
-class Waits:
+class Waits(WithoutWeights):
     """A policy that takes action 0."""
-
-    state_size = 0
-
-    def load(self, vector: Array) -> None:
-        """Do nothing: there are no weights."""
 
     def act(self, observation: Tree, random: np.random.Generator, state: Array | None = None) -> Acted:  # noqa: ARG002
         return Acted(np.zeros(len(observation["observation"]), np.int64), {})
-
-    def greedy(self, observation: Tree, state: Array | None = None) -> Array:
-        raise NotImplementedError
-
-    def to_env(self, action: Array) -> Array:
-        return action
 
 
 @pytest.mark.parametrize("last", [("agent_2",), ("agent_0", "agent_2")])

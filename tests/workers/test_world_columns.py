@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.policies import WithoutWeights
 
 from offbeat.algorithms.a2c import A2C, A2CConfig
 from offbeat.config.env import EnvConfig
@@ -47,24 +48,13 @@ TWO_POLICIES = {"first": AGENTS[1:2], "second": (AGENTS[0], AGENTS[2])}
 EACH_OWNERS = pytest.mark.parametrize("owners", [ONE_POLICY, TWO_POLICIES], ids=["one policy", "two policies"])
 
 
-class ByObservation:
+class ByObservation(WithoutWeights):
     """A policy whose action is a function of the observation alone. It balances some carts for a while."""
-
-    state_size = 0
-
-    def load(self, vector: Array) -> None:
-        """Do nothing: there are no weights."""
 
     def act(self, observation: Tree, random: np.random.Generator, state: Array | None = None) -> Acted:  # noqa: ARG002
         seen = observation["observation"]
         lean = seen[:, 3] + np.sin(1e3 * seen[:, 0])
         return Acted((lean > 0).astype(np.int64), {"behavior_log_prob": (-0.5 - 0.4 * np.sin(seen[:, 1]) ** 2)})
-
-    def greedy(self, observation: Tree, state: Array | None = None) -> Array:
-        raise NotImplementedError
-
-    def to_env(self, action: Array) -> Array:
-        return action
 
 
 def fields_of(spec: EnvSpec) -> list[Field]:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.replay import Key, transitions
-from tests.support.spy import NO_WEIGHTS, Spy
+from tests.support.policies import NO_WEIGHTS, Spy
 from tests.support.thorough import examples
 
 from offbeat.algorithms.encoded import Encoded
