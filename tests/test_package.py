@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import entry_points, version
 from importlib.resources import files
 
 import pytest
+from tests.support.runs import loaded_by
 
 import offbeat
-
-
-def loaded_by(code: str) -> set[str]:
-    """Return the modules that a fresh Python has loaded after running `code`."""
-    script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines())
-
 
 HEAVY = {"torch", "numpy", "gymnasium", "matplotlib", "tensorboard", "safetensors", "scipy"}
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.own_code import make_pole
-from tests.support.runs import small_run
-from tests.test_package import loaded_by
+from tests.support.runs import loaded_by, small_run
 
 import offbeat
 from offbeat.algorithms.ppo import PPO

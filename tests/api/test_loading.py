@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from tests.sample_envs.env_zoo import MASKED, SOUND, zoo_id
+from tests.support.loaded_policies import loaded, recurrent
 from tests.support.models import policy_spec, random_vector
 from tests.support.registries import registries_kept
 from torch import nn
@@ -22,16 +23,6 @@ from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.checking.check import preflight
 from offbeat.models.acting import make_policy
 from offbeat.models.stacks import Stacks
-
-SIZES = (4,)
-
-
-def loaded(env_id: str) -> LoadedPolicy:
-    """A policy for an env, with random weights."""
-    spec = PPOConfig(hidden_sizes=SIZES).policy_spec(preflight(env_id))
-    policy = make_policy(spec)
-    policy.load(random_vector(spec, np.random.default_rng(0)))
-    return LoadedPolicy(policy, Trained(env_id, "ppo", 0, 0, 0))
 
 
 def of_images(stack: int = 1) -> LoadedPolicy:
@@ -128,13 +119,6 @@ class Summing(nn.Module):
     def forward(self, observations: Any) -> Any:
         features: Any = self.layer(observations["place"]) + observations["image"].flatten(1).sum(1, keepdim=True)
         return features
-
-
-def recurrent() -> LoadedPolicy:
-    spec = replace(policy_spec("discrete"), core="gru", core_size=6)
-    policy = make_policy(spec)
-    policy.load(random_vector(spec, np.random.default_rng(0)) * 3)
-    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
 
 
 def answers(policy: LoadedPolicy, observations: Array, envs: slice = slice(None)) -> list[Any]:

@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.api.test_shown_episodes import TakingTurns
 from tests.sample_envs import curious_envs, remembering_envs  # noqa: F401 - they register their envs
 from tests.sample_envs.env_zoo import DictActions, zoo_id
+from tests.sample_envs.taking_turns import TakingTurns
 from tests.support.models import random_vector
 from tests.support.runs import offbeat
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.api.test_loading import loaded, recurrent
+from tests.support.loaded_policies import loaded, recurrent
 
 from offbeat.algorithms.dqn import DQNConfig
 from offbeat.api.playing.loaded_policy import LoadedPolicy

@@ -21,9 +21,9 @@ from unittest.mock import patch
 
 import pytest
 from benchmarks.soak.processes import descendants
-from tests.runtime.test_supervisor import Scene, cuts_between, scene
 from tests.support.ray_clusters import processes_of_ray
 from tests.support.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of, wait_until
+from tests.support.scenes import Scene, cuts_between, scene
 from tests.support.thorough import thorough
 
 from offbeat.core.types import Tree

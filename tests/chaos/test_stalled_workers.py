@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.test_supervisor import scene
 from tests.sample_envs.stalling import LARGE, LaunchSpec
 from tests.support.runs import (
     CommandResult,
@@ -26,6 +25,7 @@ from tests.support.runs import (
     status_of,
     wait_until,
 )
+from tests.support.scenes import scene
 from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.envs.test_worlds import SPEC, Script, step
+from tests.support.scripted_worlds import SPEC, Script, step
 
 from offbeat.config.env import EnvConfig
 from offbeat.envs.contract import Envs

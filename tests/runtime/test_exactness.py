@@ -18,7 +18,8 @@ from tests.support.checks import assert_parts_are_the_whole, assert_same, same_b
 from tests.support.compiled import WITH_NUMBA
 from tests.support.hogwild_runs import assert_whole
 from tests.support.matrix import CARTS, IN_CI, TEAMS
-from tests.support.replay_runs import SMALL_SAC, assert_ratio, small_sac
+from tests.support.pearl_runs import ENCODER, TASKS
+from tests.support.replay_runs import ON_A_REPLAY, SMALL_SAC, assert_ratio, small_sac
 from tests.support.runs import Started, lines_of, offbeat, small_arguments, small_run, stop_from, weights_of
 from tests.support.thorough import thorough
 
@@ -31,7 +32,6 @@ STEPS, REPLAYED_STEPS = 512, 180
 ENVS = "tests.sample_envs.run_envs"
 CURIOUS = "tests.sample_envs.curious_envs"
 BOTH = ("threads", "processes")
-ON_A_REPLAY = ("sac", "td3", "crossq", "dqn", "pearl")
 
 
 class Cell(NamedTuple):
@@ -115,18 +115,6 @@ CELLS = [
         {"prioritized": True, "n_step": 2, "normalize_observations": True, "learner_threads": 2}, OFTEN_ON_A_REPLAY,
     ),
 ]  # fmt: skip
-VISITS = {"train_tasks": 3, "test_tasks": 2, "prior_steps": 24, "extra_steps": 6, "envs_per_actor": 1, "actors": 2}
-TASKS = {
-    **VISITS,
-    "utd_ratio": "1/4",
-    "meta_batch": 2,
-    "batch_size": 16,
-    "context_size": 8,
-    "warmup": 128,
-    "capacity": 330,
-    "steps": 480,
-}
-ENCODER = {"context_hidden_sizes": (8,), "latent_size": 2, "temperature": None}
 TASK_CELLS = [
     # Tickets that are parts of a visit, which runs are cut in, and whole visits.
     Cell(

@@ -9,10 +9,16 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.core.seeding import stream
-from offbeat.core.types import Array, Tree
+from offbeat.core.types import Array, Field, Tree
 from offbeat.envs.actions import random_actions
 from offbeat.envs.contract import Envs
 from offbeat.envs.rows import named
+
+
+def empty_slot(fields: Sequence[Field], length: int, columns: int) -> Tree:
+    """Return zeros for the rows of a ticket: [length + 1, columns, ...] for a field of each step."""
+    first = {"step": (length + 1, columns)}
+    return {field.name: np.zeros((*first.get(field.per, (columns,)), *field.shape), field.dtype) for field in fields}
 
 
 def actions_of(envs: Envs, steps: int, seed: int = 0) -> list[Array]:

@@ -28,3 +28,15 @@ SMALL_PEARL: dict[str, Any] = {
 }
 """A visit has one ticket of 40 rows, and so less than two episodes with the task variable from the prior. Updates are
 made after a visit to each task; the preset has many more tasks."""
+VISITS = {"train_tasks": 3, "test_tasks": 2, "prior_steps": 24, "extra_steps": 6, "envs_per_actor": 1, "actors": 2}
+TASKS = {
+    **VISITS,
+    "utd_ratio": "1/4",
+    "meta_batch": 2,
+    "batch_size": 16,
+    "context_size": 8,
+    "warmup": 128,
+    "capacity": 330,
+    "steps": 480,
+}
+ENCODER = {"context_hidden_sizes": (8,), "latent_size": 2, "temperature": None}

@@ -24,6 +24,8 @@ from offbeat.run_directory.checkpoint import load
 from offbeat.workers.learner import Learned
 from offbeat.workers.replay_learner import ReplayLearner
 
+ON_A_REPLAY = ("sac", "td3", "crossq", "dqn", "pearl")
+"""Algorithms."""
 SMALL_SAC: dict[str, Any] = {
     "steps": 300,
     "envs_per_actor": 2,

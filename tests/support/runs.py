@@ -106,6 +106,13 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def loaded_by(code: str) -> set[str]:
+    """Return the modules that a fresh Python has loaded after it has run `code`."""
+    script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines())
+
+
 # --- what a run left behind ---------------------------------------------------------------------------------
 
 

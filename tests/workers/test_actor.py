@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from tests.sample_envs import curious_envs, env_zoo
-from tests.support.env_rows import assert_same, collect
+from tests.support.env_rows import assert_same, collect, empty_slot
 from tests.support.models import random_vector
 from tests.support.policies import WithoutWeights
 from tests.support.thorough import thorough
@@ -65,7 +65,10 @@ class Stage:
         self.actor = Actor(0, seed, [self.columns], watch)
 
     def slot(self) -> Tree:
-        return {**empty_slot(self.envs.spec), "behavior_log_prob": np.zeros((LENGTH + 1, COLUMNS), np.float32)}
+        return {
+            **slot_of(self.envs.spec),
+            "behavior_log_prob": np.zeros((LENGTH + 1, COLUMNS), np.float32),
+        }
 
     def act(self, *tickets: int, version: int = 3) -> list[Tree]:
         slots = [self.slot() for _ in tickets]
@@ -78,12 +81,8 @@ class Stage:
         return self.act(*tickets)
 
 
-def empty_slot(spec: EnvSpec) -> Tree:
-    shapes = {
-        field.name: ((LENGTH + 1, COLUMNS, *field.shape) if field.per == "step" else (COLUMNS,), field.dtype)
-        for field in env_fields(spec)
-    }
-    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+def slot_of(spec: EnvSpec) -> Tree:
+    return empty_slot(env_fields(spec), LENGTH, COLUMNS)
 
 
 class AtRandom(WithoutWeights):
@@ -201,7 +200,7 @@ def test_rewards_are_clipped_and_end_with_a_life_while_returns_are_those_of_comp
     envs = make_envs(game, COLUMNS, seed=0, settings=settings)
     actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action), settings.learning_rewards)])
     actor.start(0)
-    slots = [{**empty_slot(envs.spec), "episode_length": np.full((LENGTH + 1, COLUMNS), 9)} for _ in tickets]
+    slots = [{**slot_of(envs.spec), "episode_length": np.full((LENGTH + 1, COLUMNS), 9)} for _ in tickets]
     for ticket, slot in zip(tickets, slots, strict=True):
         actor.act(Work(ticket, 3, 0.0, (PolicyWork(np.zeros(0, np.float32), slot),)))
     rows = whole(slots)
@@ -473,7 +472,7 @@ def columns_of(env: str, policy: Any, *, no_decision: bool = False) -> tuple[Act
     envs = make_envs(env, COLUMNS, seed=0)
     actor = Actor(0, 0, [PolicyColumns(envs, policy(envs.spec.action))])
     actor.start(0)
-    slot = empty_slot(replace(envs.spec, no_decision=no_decision))
+    slot = slot_of(replace(envs.spec, no_decision=no_decision))
     return actor, lambda: actor.act(Work(0, 0, 0.0, (PolicyWork(np.zeros(1, np.float32), slot),)))
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.env_rows import empty_slot
 from tests.support.policies import WithoutWeights
-from tests.workers.test_world_columns import empty_slot
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.types import Acted, Array, Tree
+from offbeat.core.types import Acted, Array, Tree, env_fields
 from offbeat.envs.testing.worlds import LateArrivals
 from offbeat.envs.worlds.make import make_worlds, preflight_world
 from offbeat.workers.actor import Actor
@@ -63,8 +63,8 @@ def test_a_world_has_the_time_limit_of_resets_whichever_policy_has_the_agent_tha
     actor = Actor(0, 0, columns, Watcher())
     CALLS.clear()
     actor.start(0)
-    slots = [PolicyWork(np.zeros(0, np.float32), empty_slot(envs.spec)) for envs in worlds.envs.values()]
-    actor.act(Work(0, 0, 0.0, tuple(slots)))
+    slots = [empty_slot(env_fields(envs.spec), 50, 1) for envs in worlds.envs.values()]
+    actor.act(Work(0, 0, 0.0, tuple(PolicyWork(np.zeros(0, np.float32), slot) for slot in slots)))
     resets = [resets for call, resets in CALLS if call == "reset"]
     assert len(resets) > 3
     assert all(resets)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.env_rows import empty_slot
 from tests.support.policies import WithoutWeights
 
 from offbeat.algorithms.a2c import A2C, A2CConfig
@@ -61,14 +62,8 @@ def fields_of(spec: EnvSpec) -> list[Field]:
     return [*env_fields(spec), Field("behavior_log_prob", (), "float32")]
 
 
-def empty_slot(spec: EnvSpec) -> Tree:
-    columns = spec.columns
-    return {
-        field.name: np.zeros(
-            (LENGTH + 1, columns, *field.shape) if field.per == "step" else (columns, *field.shape), field.dtype
-        )
-        for field in fields_of(spec)
-    }
+def slot_of(envs: Envs) -> Tree:
+    return empty_slot(fields_of(envs.spec), LENGTH, envs.spec.columns)
 
 
 def acted(envs: Sequence[Envs], slots: Sequence[Sequence[Tree]]) -> None:
@@ -101,7 +96,7 @@ def world_envs(owners: Mapping[str, Sequence[str]]) -> list[Envs]:
 def world_rows(owners: Mapping[str, Sequence[str]]) -> list[Tree]:
     """Return the rows of each policy, [R, N, ...]."""
     envs = world_envs(owners)
-    slots = [[empty_slot(each.spec) for each in envs] for _ in range(TICKETS)]
+    slots = [[slot_of(each) for each in envs] for _ in range(TICKETS)]
     acted(envs, slots)
     return [joined([of_policies[index] for of_policies in slots]) for index in range(len(envs))]
 
@@ -118,7 +113,7 @@ def test_a_policy_whose_network_returns_nan_is_named_with_its_agents():
     policies = [PolicyColumns(envs[0], ByObservation()), PolicyColumns(envs[1], WithNan())]
     actor = Actor(0, SEED, policies)
     actor.start(0)
-    slots = tuple(PolicyWork(np.zeros(0, np.float32), empty_slot(each.spec)) for each in envs)
+    slots = tuple(PolicyWork(np.zeros(0, np.float32), slot_of(each)) for each in envs)
     with pytest.raises(NetworkFailed, match="the network of the policy 'second' of cart_0, cart_2 returned NaN"):
         actor.act(Work(0, 0, 0.0, slots))
 
@@ -134,7 +129,7 @@ def single_envs(agents: Sequence[str]) -> Envs:
 
 def single_rows(agents: Sequence[str]) -> Tree:
     envs = single_envs(agents)
-    slots = [[empty_slot(envs.spec)] for _ in range(TICKETS)]
+    slots = [[slot_of(envs)] for _ in range(TICKETS)]
     acted([envs], slots)
     return joined([slot for [slot] in slots])
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.runtime.test_exactness import ENCODER, ON_A_REPLAY, TASKS
 from tests.support.checks import assert_parts_are_the_whole
 from tests.support.matrix import CARTS, TEAMS
-from tests.support.replay_runs import small_sac
+from tests.support.pearl_runs import ENCODER, TASKS
+from tests.support.replay_runs import ON_A_REPLAY, small_sac
 from tests.support.runs import small_run
 from tests.support.thorough import thorough
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.test_supervisor import scene
 from tests.support.journals import EVALUATED, Journal, assert_called_once_for_each_event
 from tests.support.runs import lines_of, offbeat, small_arguments, small_run, status_of
+from tests.support.scenes import scene
 
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.connecting import connect
