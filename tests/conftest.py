@@ -25,7 +25,7 @@ from offbeat.tuning import other_load
 
 KINDS = {
     "chaos": ("chaos",),
-    "docs": ("docs",),
+    "docs": ("docs", "test_published_results", "test_seconds_to_score"),
     "exact": ("test_exactness", "test_matrix"),
     "gpu": ("gpu",),
     "learning": ("test_learning",),
