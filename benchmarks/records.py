@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 Record = dict[str, Any]
 
@@ -20,6 +21,31 @@ def append_record(path: Path, record: Record) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(record) + "\n")
+
+
+class Named(Protocol):
+    """A part of a benchmark."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Part = TypeVar("Part", bound=Named)
+
+
+def read_parts(
+    parser: argparse.ArgumentParser, parts: Sequence[Part], seeds: Sequence[int]
+) -> tuple[argparse.Namespace, list[Part]]:
+    """Read the options of a parser, and which parts are to be run, with which seeds: none if only the page is written."""
+    names = [part.name for part in parts]
+    parser.add_argument("parts", nargs="*", metavar="NAME", help=f"of {'; '.join(names)}; default: all")
+    parser.add_argument("--seeds", nargs="+", type=int, default=seeds, help=f"default: {' '.join(map(str, seeds))}")
+    parser.add_argument("--only-page", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(names):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    chosen = [] if options.only_page else options.parts or names
+    return options, [part for part in parts if part.name in chosen]
 
 
 def find_record(what: Mapping[str, Any], records: list[Record]) -> Record | None:

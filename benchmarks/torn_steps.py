@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
-from benchmarks.options import new_parser
+from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.options import new_parser, read_options
 from offbeat.core.memory_shape import Slab
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
@@ -160,11 +160,12 @@ def measure_both() -> None:
     """Measure both, and write the results."""
     parser = new_parser(__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the parameters lie")
-    device = parser.parse_args().device
+    options = read_options(parser, "device")
+    device, out = options.device, options.out
     rows = [_measure(device, bounded=bounded) for bounded in (False, True)]
     on = f"{torch.cuda.get_device_name()}; {describe(machine())}" if device == "cuda" else describe(machine())
     name = "torn-steps-cuda" if device == "cuda" else "torn-steps"
-    write_json(RESULTS / f"{name}.json", {"machine": machine(), "on": on, "rows": rows})
+    write_json(out / f"{name}.json", {"machine": machine(), "on": on, "rows": rows})
     table = markdown_table(
         ["steps", f"elements moved by more than {FAR:g}", "of", "farthest"],
         [[row["steps"], f"{row['far']:,}", f"{row['elements']:,}", f"{row['farthest']:,.3f}"] for row in rows],
@@ -174,7 +175,7 @@ def measure_both() -> None:
         f"{ROUNDS:,} times {2 * STEPS} steps of a learning rate of {LEARNING_RATE:g} on {SIZE:,} elements, from zeros, "
         f"at the same moment.\n{on}\n\n{table}\n"
     )
-    (RESULTS / f"{name}.md").write_text(text)
+    (out / f"{name}.md").write_text(text)
     print(text)
 
 

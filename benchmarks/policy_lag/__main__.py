@@ -20,7 +20,7 @@ from benchmarks.common import RESULTS, machine, record_of
 from benchmarks.options import new_parser
 from benchmarks.policy_lag.page import SIMULATED, TIMED, write_page
 from benchmarks.policy_lag.works import WORKS, Work
-from benchmarks.records import Record, append_record, find_record, read_records
+from benchmarks.records import Record, append_record, find_record, read_parts, read_records
 
 PATH = RESULTS / "policy-lag.jsonl"
 SEEDS = range(1, 11)
@@ -68,18 +68,9 @@ def make_missing(works: list[Work], seeds: list[int], runtime: str) -> None:
 def main() -> None:
     """Make what is missing, and write the page."""
     parser = new_parser(__doc__)
-    names = [work.name for work in WORKS]
-    parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(names)}; default: all")
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 1 to 10")
     parser.add_argument("--runtime", choices=(SIMULATED, TIMED), default=SIMULATED)
-    parser.add_argument("--only-page", action="store_true", help="run nothing")
-    given = parser.parse_args()
-    if unknown := set(given.works) - set(names):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    if not given.only_page:
-        make_missing(
-            [work for work in WORKS if not given.works or work.name in given.works], given.seeds, given.runtime
-        )
+    options, works = read_parts(parser, WORKS, SEEDS)
+    make_missing(works, options.seeds, options.runtime)
     write_page(read_records(PATH))
 
 

@@ -12,14 +12,12 @@ the environment that has it.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.common import ONE_THREAD, RESULTS, machine
+from benchmarks.common import RESULTS, machine, record_of
 from benchmarks.options import new_parser
-from benchmarks.records import Record, append_record, find_record, read_records
+from benchmarks.records import Record, append_record, find_record, read_parts, read_records
 from benchmarks.replay_variants.page import page
 from benchmarks.replay_variants.sides import (
     COMMON,
@@ -59,14 +57,7 @@ def make(side: Side, seed: int, sbx: Path) -> Record:
         arguments = {**work, "settings": settings, "algorithm": side.algorithm}
         arguments |= {"arguments": changes, "policy_kwargs": network}
         command = [str(sbx), str(PEER)]
-    done = subprocess.run(
-        [*command, json.dumps(arguments)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ONE_THREAD},
-    )
-    return {**identity(side, seed), **json.loads(done.stdout.splitlines()[-1]), "machine": machine()}
+    return {**identity(side, seed), **record_of([*command, json.dumps(arguments)]), "machine": machine()}
 
 
 def make_missing(sides: list[Side], seeds: list[int], sbx: Path) -> None:
@@ -82,17 +73,9 @@ def make_missing(sides: list[Side], seeds: list[int], sbx: Path) -> None:
 def main() -> None:
     """Make what is missing, and write the table."""
     parser = new_parser(__doc__)
-    names = [side.name for side in SIDES]
-    parser.add_argument("sides", nargs="*", metavar="SIDE", help=f"of {'; '.join(names)}; default: all")
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 1 and 2")
     parser.add_argument("--sbx", type=Path, default=Path(".venv-sbx/bin/python"), help="Python with sbx-rl")
-    parser.add_argument("--only-page", action="store_true", help="run nothing")
-    given = parser.parse_args()
-    if unknown := set(given.sides) - set(names):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    if not given.only_page:
-        sides = [side for side in SIDES if not given.sides or side.name in given.sides]
-        make_missing(sides, given.seeds, given.sbx.expanduser())
+    options, sides = read_parts(parser, SIDES, SEEDS)
+    make_missing(sides, options.seeds, options.sbx.expanduser())
     (RESULTS / "replay-variants.md").write_text(page(read_records(PATH)))
 
 

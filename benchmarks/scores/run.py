@@ -1,6 +1,8 @@
 """One seed of a work: train it with its preset, evaluate its last weights, keep the result.
 
-python -m benchmarks.scores.run WORK SEED     the number of a work in works.toml, from 0; its process counts CPU seconds
+    python -m benchmarks.scores.run WORK SEED     the number of a work in works.toml, from 0
+
+It is started by `benchmarks.scores`, in a new process, whose CPU seconds are counted.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.common import RESULTS, children_cpu_s, machine
 from benchmarks.lines import follow
 from benchmarks.options import new_parser
-from benchmarks.records import Record, append_record, find_record, read_records
+from benchmarks.records import Record, append_record, find_record, read_parts, read_records
 from benchmarks.seconds_to_score.page import write_page
 from benchmarks.seconds_to_score.works import OURS, PEERS, SAMPLE_FACTORY, WORKS, Work
 
@@ -108,20 +108,12 @@ def make_missing(works: list[Work], sides: list[str], seeds: list[int], pythons:
 def main() -> None:
     """Make what is missing, and write the page."""
     parser = new_parser(__doc__)
-    names = [work.name for work in WORKS]
-    parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--sides", nargs="+", choices=(OURS, *PEERS), default=[OURS, *PEERS])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     for peer in PEERS:
         usual = Path(f".venv-{peer}/bin/python")
         parser.add_argument(f"--{peer}-python", dest=peer, metavar="PYTHON", type=Path, default=usual)
-    parser.add_argument("--only-page", action="store_true", help="run nothing")
-    given = parser.parse_args()
-    if unknown := set(given.works) - set(names):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    if not given.only_page:
-        chosen = [work for work in WORKS if not given.works or work.name in given.works]
-        make_missing(chosen, given.sides, given.seeds, {peer: vars(given)[peer] for peer in PEERS})
+    options, works = read_parts(parser, WORKS, range(1, 6))
+    make_missing(works, options.sides, options.seeds, {peer: vars(options)[peer] for peer in PEERS})
     write_page(read_records(PATH))
 
 

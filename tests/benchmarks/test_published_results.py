@@ -15,13 +15,15 @@ from runpy import run_module
 from typing import Any
 
 import pytest
-from benchmarks import defaults, speed
 from benchmarks.common import RESULTS
 from benchmarks.options import read_options
 from benchmarks.records import read_records
 from benchmarks.replay_variants import page as variants
 from benchmarks.works import EARLIER
+from tests.support import matrix
 from tests.support.pages import PAGES, ROOT
+
+from benchmarks import defaults, exactness, same_bits, speed
 
 TRIALS = {
     "actors_and_envs": "--rounds 1",
@@ -188,6 +190,16 @@ def test_the_published_speeds_are_of_the_work_as_it_is_today(name):
     work = json.loads((RESULTS / f"speed-{name}.json").read_text())["work"]
     today = speed.ALL_WORKS[name]
     assert {**EARLIER, **work} == {**EARLIER, **{key: today.get(key) for key in work}}
+
+
+def test_the_readme_of_the_benchmarks_counts_what_they_run_and_what_is_published():
+    readme = " ".join((ROOT / "benchmarks/README.md").read_text().split())
+    cases = list(matrix.cases())
+    cells = sum(len(exactness.grid(case)) for case in cases)
+    assert f"the whole matrix: {cells} cells, {len(cases) * len(exactness.MISHAPS)} mishaps" in readme
+    published = json.loads((RESULTS / "exactness.json").read_text())
+    assert f"matrix: {len(published['cells'])} cells and {len(published['mishaps'])} mishaps of" in readme
+    assert f"{len(same_bits.RUNS)} short runs of PPO" in readme
 
 
 # --- every command answers --help -------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks import populations, seeds, several_agents, steps_to_score
 from benchmarks.scores import run as scores_run
+
+from benchmarks import populations, seeds, several_agents, steps_to_score
 
 
 def lines_of_a_run() -> list[dict[str, Any]]:

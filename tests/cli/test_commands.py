@@ -14,13 +14,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from tests.support.registries import registries_kept
 from tests.support.runs import contents, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
 
 import offbeat as package
 from offbeat.cli import main
 from offbeat.cli.bench import _table
 from offbeat.cli.eval import scores_text
-from offbeat.config.registry import ALGORITHMS
 from offbeat.envs.make import make_envs
 
 
@@ -311,11 +311,11 @@ class Terminal(io.StringIO):
 
 
 def test_list_settings_shows_those_of_an_algorithm_that_an_imported_module_registers():
-    try:
-        said = offbeat("list", "settings", "brave", "--import", "tests.support.brave")
-    finally:
-        ALGORITHMS.pop("brave", None)
-    assert "brave\tcourage\ta number\t2.5\t\tHow far it dares to go." in said.out.splitlines()
+    own = "tests.support.own_names"
+    with registries_kept(own):
+        said = offbeat("list", "settings", "careful", "--import", own)
+    (line,) = [line for line in said.out.splitlines() if line.startswith("careful\tdoubt\t")]
+    assert line.endswith("\t0.25\t\tShare of each target that is not believed.")
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,10 @@ def test_listed_defaults_are_those_of_a_run_without_a_preset():
 
 
 def test_settings_of_an_own_algorithm_are_listed():
-    name = "tests.support.own_settings:OwnPPO"
-    assert by_key(name)["courage"] == ListedSetting(name, "courage", "a number", "2.5", "", "How far it dares to go.")
+    name = "tests.support.own_code:CarefulDQN"
+    assert by_key(name)["doubt"] == ListedSetting(
+        name, "doubt", "a number at least 0 and at most 1", "0.25", "", "Share of each target that is not believed."
+    )
 
 
 def test_an_unknown_algorithm_is_refused():

@@ -63,7 +63,7 @@ def test_a_world_has_the_time_limit_of_resets_whichever_policy_has_the_agent_tha
     actor = Actor(0, 0, columns, Watcher())
     CALLS.clear()
     actor.start(0)
-    slots = [empty_slot(env_fields(envs.spec), 50, 1) for envs in worlds.envs.values()]
+    slots = [empty_slot(env_fields(envs.spec), 50, envs.spec.columns) for envs in worlds.envs.values()]
     actor.act(Work(0, 0, 0.0, tuple(PolicyWork(np.zeros(0, np.float32), slot) for slot in slots)))
     resets = [resets for call, resets in CALLS if call == "reset"]
     assert len(resets) > 3
