@@ -36,7 +36,7 @@ Part = TypeVar("Part", bound=Named)
 def read_parts(
     parser: argparse.ArgumentParser, parts: Sequence[Part], seeds: Sequence[int]
 ) -> tuple[argparse.Namespace, list[Part]]:
-    """Read the options of a parser, and which parts are to be run, with which seeds: none if only the page is written."""
+    """Read the options of a parser, and which parts are run with which seeds: none if only the page is written."""
     names = [part.name for part in parts]
     parser.add_argument("parts", nargs="*", metavar="NAME", help=f"of {'; '.join(names)}; default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=seeds, help=f"default: {' '.join(map(str, seeds))}")

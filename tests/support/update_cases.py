@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from tests.reference import crossq, dqn, sac
 from tests.support import update_rows
 from tests.support.models import ACTIONS, OBSERVATIONS, policy_spec
@@ -28,10 +29,11 @@ from offbeat.algorithms.sac_config import SACConfig
 from offbeat.algorithms.td3 import TD3
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.seeding import stream
-from offbeat.core.types import EnvSpec
+from offbeat.core.types import EnvSpec, Tree
 from offbeat.metrics.timings import Timings
 from offbeat.workers import updates as updates_module
 from offbeat.workers.stages import DeviceApplier
+from offbeat.workers.updates import Updates
 
 ROWS = 8
 Case = Callable[[str], tuple[Algorithm, Iterator[Minibatch]]]
@@ -43,6 +45,14 @@ def stages_on_a_device() -> Iterator[None]:
     """Let updates on a CPU decide as those on another device do."""
     with patch.object(updates_module, "make_applier", DeviceApplier):
         yield
+
+
+def learned_by(algorithm: Algorithm, updates: Updates) -> Tree:
+    """Return a copy of everything that updates change."""
+    moments = {
+        f"adam/{group}/{name}": array for group, of_group in updates.state().items() for name, array in of_group.items()
+    }
+    return {name: np.array(array) for name, array in {**algorithm.weights(), **moments}.items()}
 
 
 def moved(tensors: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from tests.support.collectives import Meeting, together
 from tests.support.shard_cases import SHARD_CASES, SMALL, ShardCase, transitions
 from tests.support.thorough import thorough
-from tests.support.update_cases import stages_on_a_device
+from tests.support.update_cases import learned_by, stages_on_a_device
 from tests.support.update_rows import bench
 from torch import Tensor
 
@@ -154,13 +154,8 @@ class Learner:
 
     def arrays(self) -> dict[str, Array]:
         """Return all that updates change."""
-        moments = {
-            f"adam/{group}/{name}": array
-            for group, arrays in self.updates.state().items()
-            for name, array in arrays.items()
-        }
         priorities = {f"priorities/{number}": array for number, array in enumerate(self.priorities)}
-        return {name: np.array(array) for name, array in {**self.algorithm.weights(), **moments, **priorities}.items()}
+        return {**learned_by(self.algorithm, self.updates), **priorities}
 
 
 def learned(case: ShardCase, shards: int, learners: int) -> list[Learner]:

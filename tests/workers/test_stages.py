@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.support.env_rows import assert_same
 from tests.support.thorough import thorough
-from tests.support.update_cases import CASES, FAST_CASES, Case, stages_on_a_device
+from tests.support.update_cases import CASES, FAST_CASES, Case, learned_by, stages_on_a_device
 from tests.support.update_rows import bench
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -55,13 +55,7 @@ class Side:
         return applied
 
     def learned(self) -> Tree:
-        """Return a copy of everything that updates change."""
-        moments = {
-            f"adam/{group}/{name}": array
-            for group, of_group in self.updates.state().items()
-            for name, array in of_group.items()
-        }
-        return {name: np.array(array) for name, array in {**self.algorithm.weights(), **moments}.items()}
+        return learned_by(self.algorithm, self.updates)
 
 
 # --- the same bits ------------------------------------------------------------------------------------------
