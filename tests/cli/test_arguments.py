@@ -104,6 +104,10 @@ $ offbeat train dqn CartPole-v1 --n-steps 3
 unknown flag '--n-steps'. It is a name of Stable-Baselines3, and offbeat calls it n_step: pass --set n_step=3. `offbeat train --help` shows the flags.
 $ offbeat train ppo CartPole-v1 --gamma=0.9
 --gamma is not a flag, but a setting: pass --set gamma=0.9
+$ offbeat train ppo CartPole-v1 --window 4
+--window is not a flag, but a setting: pass --set league.window=4
+$ offbeat train ppo CartPole-v1 --set window=4
+unknown key 'window': it is a key of the table [league]: pass --set league.window=4. `offbeat list settings ppo` shows all keys.
 $ offbeat train my-spec.toml
 my-spec.toml is no algorithm: a spec file is run by `offbeat run my-spec.toml`
 $ offbeat train --algorithm ppo CartPole-v1

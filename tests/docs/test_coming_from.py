@@ -8,6 +8,7 @@ from dataclasses import fields
 from tests.support.pages import ROOT
 
 from offbeat.cli.main import COMMANDS
+from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import setting_names
 from offbeat.core.field_definitions import hints_of
 from offbeat.metrics.names import METRICS
@@ -35,8 +36,8 @@ def test_there_is_a_page_for_each_library_that_the_first_page_lists():
 def test_config_keys_on_the_pages_exist():
     keys = {match[1] for code in ours() if (match := re.fullmatch(r"([a-z_]+)(=.*)?", code))}
     assert len(keys) > 60
-    of_populations = hints_of(PopulationSettings).keys() | hints_of(GeneTable).keys()
-    assert keys <= setting_names() | METRICS.keys() | of_populations | OTHERS
+    of_tables = hints_of(PopulationSettings).keys() | hints_of(GeneTable).keys() | hints_of(LeagueConfig).keys()
+    assert keys <= setting_names() | METRICS.keys() | of_tables | OTHERS
 
 
 def test_command_line_flags_on_the_pages_exist():

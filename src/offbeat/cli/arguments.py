@@ -17,6 +17,7 @@ from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.flags import flags_of
 from offbeat.config.env import EnvConfig
+from offbeat.config.league import LEAGUE
 from offbeat.config.other_libraries import names_like
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import setting_names
@@ -192,13 +193,14 @@ class Usage:
         if key in positional_names or (key == "algorithm" and "algo" in positional_names):
             return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
         if self._command in TAKES_SETTINGS and name.startswith("--"):
-            if key in self._settings():
+            settings = self._settings()
+            if setting := next((name for name in (key, f"{LEAGUE}{key}") if name in settings), None):
                 value = "VALUE" if _is_flag(value) or not value else value
-                if self._command == "resume" and (refused := _refused_change(words, key, value)):
+                if self._command == "resume" and (refused := _refused_change(words, setting, value)):
                     return refused
-                return ConfigError(f"{name} is not a flag, but a setting: pass --set {key}={value}")
+                return ConfigError(f"{name} is not a flag, but a setting: pass --set {setting}={value}")
             arguments = () if self._command == "check" else ARGUMENTS
-            if any(ours in (*self._settings(), *arguments) for other in names_like(key) for ours in other.ours):
+            if any(ours in (*settings, *arguments) for other in names_like(key) for ours in other.ours):
                 algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
                 given = None if _is_flag(value) else value
                 return unknown_key(key, given, self._settings(algorithm), remedy, kind=f"flag {name!r}")

@@ -14,7 +14,7 @@ from offbeat.config.own_settings import POLICIES, parts_of, setting_of
 from offbeat.config.policies import read_policies
 from offbeat.config.policy_choice import choice_of
 from offbeat.config.resolve import with_settings
-from offbeat.config.run_config import LIMITS, REPORTING, RunConfig
+from offbeat.config.run_config import LIMITS, REPORTING, STARTS_FROM, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS
 from offbeat.config.settings import AlgorithmSettings
@@ -75,14 +75,14 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
     Raises:
         ConfigError: a key is unknown, a value is invalid, or the setting cannot change in a resume.
     """
-    for key in ("algorithm", "env", "preset"):
+    for key in STARTS_FROM:
         if key in given and given[key] != getattr(config.run, key):
             raise _refused(config, run, given, key, getattr(config.run, key), given[key], *_RUN[key])
     if "policies" in given and not _same_policies(config, given["policies"]):
         kind = choice_of(given["policies"]).kind
         wanted = f"other {kind}" if kind == config.run.policies else kind
         raise _refused(config, run, given, "policies", config.run.policies, wanted, *_OF_THE_RUN)
-    others = {key: value for key, value in given.items() if key not in ("algorithm", "env", "preset", "policies")}
+    others = {key: value for key, value in given.items() if key not in (*STARTS_FROM, "policies")}
     after = with_settings(config, others)
     if config.league is None and after.league is not None:
         raise ConfigError(

@@ -16,7 +16,7 @@ from offbeat.config.policies import read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
 from offbeat.config.registry import ALGORITHMS, algorithm_entry
-from offbeat.config.run_config import RunConfig
+from offbeat.config.run_config import STARTS_FROM, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, refused_key
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
@@ -137,7 +137,7 @@ def _table_of_keys(algorithm: str, settings: type[AlgorithmSettings]) -> dict[st
         **dict.fromkeys(hints_of(RunConfig), "run"),
         "league": "league",
     }
-    for name in ("algorithm", "env", "preset"):
+    for name in STARTS_FROM:
         del table_of[name]
     return table_of
 
@@ -165,8 +165,8 @@ def _set_given(
     for source in sources:
         for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
             if key not in table_of and not key.startswith(PREFIXES):
-                known = {*table_of, *(f"{LEAGUE}{name}" for name in hints_of(LeagueConfig))}
-                raise unknown_key(key, value, known, f"{settings_list(algorithm)} shows all keys.")
+                remedy = f"{settings_list(algorithm)} shows all keys."
+                raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
             if key in given:
                 raise given_twice(key)
             given.add(key)
@@ -213,10 +213,11 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
 
 
 def setting_names(algorithm: str | None = None) -> set[str]:
-    """Return all keys that `--set` accepts for an algorithm; None: over all algorithms."""
+    """Return the keys of all settings for an algorithm; None: over all algorithms."""
     algorithms = ALGORITHMS if algorithm is None else (algorithm,)
     tables = [RunConfig, EnvConfig, RuntimeConfig, *map(settings_class_of, algorithms)]
-    return {"league", *hints_of(LeagueConfig), *(name for table in tables for name in hints_of(table))}
+    of_league = (f"{LEAGUE}{name}" for name in hints_of(LeagueConfig))
+    return {"league", *of_league, *(name for table in tables for name in hints_of(table))}
 
 
 def _refuse_unsupported(settings: type[AlgorithmSettings], algorithm: str, given: set[str]) -> None:

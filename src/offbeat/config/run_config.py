@@ -13,6 +13,8 @@ from offbeat.core.tasks import Trials
 
 EVALUATION_EPISODES = 20
 """Episodes of an evaluation if their number is not given."""
+STARTS_FROM = ("algorithm", "env", "preset")
+"""Keys of what a run starts from. They are given by name, never with `--set`, and a resume cannot change them."""
 LIMITS = ("stop_at", "stop_at_return", "time")
 """Keys of the limits of one part of a run. A resumed run does not have them, unless they are given again."""
 REPORTING = (

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.other_libraries import OtherName, names_like, other_calls
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
@@ -50,6 +51,11 @@ def unknown_key(
     if key.startswith("env."):
         prefixes = f"an argument of the env's constructor is {KWARGS}NAME, and other keys have no prefix"
         return ConfigError(f"unknown key {key!r}: {prefixes}. {remedy}")
+    if (in_league := f"{LEAGUE}{key}") in known:
+        return ConfigError(
+            f"unknown {kind or f'key {key!r}'}: it is a key of the table [league]: pass {_syntax(in_league, value)}. "
+            f"{remedy}"
+        )
     if not owners:
         if key in other_calls():
             return ConfigError(f"unknown {kind or f'key {key!r}'}: {other_calls()[key]}. {remedy}")
@@ -117,4 +123,6 @@ def is_valid(key: str, value: object, hint: Any) -> bool:
 def _hints_and_defaults() -> dict[str, tuple[Any, Any]]:
     """Return the type hint and the default of each key."""
     tables = [*(entry.config_class() for entry in ALGORITHMS.values()), RunConfig, RuntimeConfig, EnvConfig]
-    return {key: (hint, defaults_of(table)[key]) for table in tables for key, hint in hints_of(table).items()}
+    own = {key: (hint, defaults_of(table)[key]) for table in tables for key, hint in hints_of(table).items()}
+    of_league = defaults_of(LeagueConfig)
+    return own | {f"{LEAGUE}{key}": (hint, of_league[key]) for key, hint in hints_of(LeagueConfig).items()}
