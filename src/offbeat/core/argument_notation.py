@@ -46,6 +46,8 @@ FLAGS = (
     *(*_SWITCHES, *_LISTS),
 )
 """The flags that are arguments of Python's functions too."""
+_TEXTS = ("checkpoint", "init-from", "out", "policies", "policy", "preset", "progress", "run-dir", "video")
+"""Flags whose values are names or paths: text, whatever they look like."""
 _WORDS = (
     *("serial", "threads", "processes", "hogwild", "ray", "bounded", "exact", "auto", "cpu", "cuda", "shared"),
     *("separate", "onnx", "torchscript", "latest", "best", "all", "window", "none", "episodes", "frames", "my_module"),
@@ -132,14 +134,14 @@ def _argument(found: re.Match[str]) -> str:
     if found["command"]:
         return _command(found[0])
     if found["quoted"]:
-        return _of_quoted(found["of_quoted"], found["quoted"])
+        pairs = [_pair(found["quoted"])]
+        return ", ".join(_settings(pairs)) if found["of_quoted"] == "set" else _env_kwargs(pairs)
     if found["settings"]:
         pairs, end = pairs_in(found["settings"])
         return ", ".join(_settings(pairs)) + end
     if found["arguments"]:
         pairs, end = pairs_in(found["arguments"])
-        items = ", ".join(f'"{key}": {_python(value)}' for key, value in pairs)
-        return f"env_kwargs={{{items}}}{end}"
+        return _env_kwargs(pairs) + end
     if found["list"]:
         return "a list or tuple"
     return _of_flag(found["flag"], found["value"])
@@ -185,20 +187,26 @@ def _call(command: str) -> str:
 def _arguments(flag: str, values: list[str]) -> list[str]:
     """Return the arguments for a flag of a command with its values; '' is the flag of those before all flags."""
     if flag == "":
-        return [_python(each) for each in values]
+        return [_text(each) for each in values]
     if flag == "set":
-        return _settings((key, value) for key, _, value in (each.partition("=") for each in values))
+        return _settings(map(_pair, values))
     if flag == "env-kwargs":
-        return [_env_kwargs(values)]
+        return [_env_kwargs(map(_pair, values))]
     if flag in _LISTS:
         return [f"{_LISTS[flag]}={_list(values)}"]
     return [f"{flag.replace('-', '_')}={_value_of(flag, each)}" for each in values or ["true"]]
 
 
-def _env_kwargs(items: Iterable[str]) -> str:
-    """Return the argument for each NAME=VALUE of --env-kwargs, as it is typed."""
-    pairs = ", ".join(f'"{name}": {_literal(value)}' for name, _, value in (each.partition("=") for each in items))
-    return f"env_kwargs={{{pairs}}}"
+def _pair(text: str) -> tuple[str, str]:
+    """Return key and value of a 'key=value'."""
+    key, _, value = text.partition("=")
+    return key, value
+
+
+def _env_kwargs(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return the argument for names and values of --env-kwargs."""
+    items = ", ".join(f'"{name}": {_literal(value)}' for name, value in pairs)
+    return f"env_kwargs={{{items}}}"
 
 
 def _list(texts: list[str]) -> str:
@@ -206,18 +214,21 @@ def _list(texts: list[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return an argument of an env's constructor, as it is typed, as Python code."""
+    """Return an argument of an env's constructor, as it is typed, as Python code. The placeholder VALUE stays."""
+    if text in ("VALUE", "..."):
+        return text
     value = value_of(text)
-    quoted = isinstance(value, str) and value.isprintable() and not {'"', "\\"} & set(value)
-    return f'"{value}"' if quoted else repr(value)
+    return _quoted(value) if isinstance(value, str) else repr(value)
 
 
-def _of_quoted(flag: str, pair: str) -> str:
-    """Return the argument for the 'key=value' of a flag that is quoted in a sentence."""
-    if flag == "env-kwargs" or pair.startswith(_KWARGS):
-        return _env_kwargs([pair.removeprefix(_KWARGS)])
-    key, _, text = pair.partition("=")
-    return f"{key}={text!r}"
+def _quoted(text: str) -> str:
+    """Return a text as Python code."""
+    return repr(text) if {'"', "\\"} & set(text) or not text.isprintable() else f'"{text}"'
+
+
+def _text(text: str) -> str:
+    """Return a name or a path as Python code. Placeholders, such as RUN, stay, and what has quotes already."""
+    return text if re.fullmatch(r'[A-Z]+|\.\.\.|"[^"]*"', text) else _quoted(text)
 
 
 def _of_flag(flag: str, word: str | None) -> str:
@@ -238,7 +249,7 @@ def _of_flag(flag: str, word: str | None) -> str:
 
 def _value_of(flag: str, text: str) -> str:
     """Return the value of a flag as Python code."""
-    return '"none"' if flag in ("preset", "progress") and text == "none" else _python(text)
+    return _text(text) if flag in _TEXTS else _python(text)
 
 
 def is_value(word: str) -> bool:
@@ -286,6 +297,6 @@ def _python(text: str) -> str:
         return text
     if text.startswith('["'):
         return _literal(text)
-    if "," in text:
+    if "," in text and not text.startswith("{"):
         return f"({', '.join(map(_python, text.strip('[]').split(',')))})"
-    return f'"{text}"'
+    return _quoted(text)
