@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.counters import Counters
-from offbeat.metrics.names import METRICS
+from offbeat.metrics.names import METRICS, is_of_run
 from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.speed_model import Topology
@@ -207,6 +208,22 @@ def test_an_added_metric_with_the_name_of_another_is_refused(name):
     recorder.add_callback_metrics({"twice": 1.0})
     with pytest.raises(RunFailed, match=f"'{name}', which is the name of another metric"):
         recorder.add_callback_metrics({name: 1.0})
+
+
+@pytest.mark.parametrize(
+    "name", ["sps", "episodes", "eval_return_mean", "actor_wait_s", "memory_main_mb", "info/wind_mean", "time_act"]
+)
+def test_a_metric_of_a_learning_step_with_the_name_of_one_of_the_run_is_refused(name):
+    with pytest.raises(RunFailed, match=f"'{name}', which is the name of another metric"):
+        Recorder([]).add_learning_step({name: 7.0})
+
+
+def test_names_of_the_run_are_all_that_a_line_has_before_a_learning_step_gave_any():
+    recorder = Recorder([], PROCESSES, info=["wind"])
+    recorder.add_evaluation(evaluation(1.0, 0.0, 10.0))
+    recorder.add_learning_step({})
+    assert all(is_of_run(name) for name, value in recorder.line(at(1), Timings()).items() if value is not None)
+    assert {field.name for field in fields(Counters)} <= {name for name in METRICS if is_of_run(name)}
 
 
 # --- learning -----------------------------------------------------------------------------------------------

@@ -58,6 +58,14 @@ def test_a_run_that_ends_in_its_warm_up_has_no_bottleneck(parts, updates):
     assert metrics.bottleneck.startswith("serial: ") == (updates == 1)
 
 
+def test_the_expected_time_of_an_evaluation_includes_the_networks_in_inference_workers(parts):
+    metrics = metrics_of(parts)
+    metrics.recorder.add_episodes(np.array([1.0], np.float32), np.array([10], np.int32))
+    parts.timings.merge({"act": 1.0, "env": 2.0, "infer": 3.0})
+    episodes = parts.config.run.evaluation_episodes(None)
+    assert metrics.expected_evaluation_s(Counters(env_steps=60)) == pytest.approx(episodes * 10 * 6.0 / 60)
+
+
 def test_a_resumed_run_shows_what_its_checkpoint_has_until_its_first_line(parts):
     saved = Recorder([])
     saved.add_episodes(np.array([3.0], np.float32), np.array([3], np.int32))

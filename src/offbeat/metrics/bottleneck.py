@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from offbeat.metrics.speed_model import SpeedModel, Topology
-from offbeat.metrics.timings import ACTOR_WAIT, CORE_WAIT, INFERENCE_WAIT, LEARNER_WAIT, MESSAGE_WAIT, OTHER_WORK
+from offbeat.metrics.timings import (
+    ACTOR_WAIT,
+    CORE_WAIT,
+    INFERENCE_WAIT,
+    LEARNER_WAIT,
+    MESSAGE_WAIT,
+    OTHER_WORK,
+    acting_s,
+    other_work_s,
+)
 
 Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
 """What limits the speed. machine: all cores are busy, with this run or with other programs; balance: neither actors
@@ -69,22 +78,23 @@ def bottleneck_report(
         topology: of the run.
         restarts: how often an actor was restarted in the period.
     """
-    acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
-    speed = SpeedModel.from_wall_times(topology, acting + spent.get("infer", 0.0), learning)
+    learning = spent.get("learn", 0.0)
+    speed = SpeedModel.from_wall_times(topology, acting_s(spent), learning)
     if topology.runtime.runs_in_order:
         return _report_in_order(speed)
-    other_work = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
+    training_s = wall_s - other_work_s(spent)
     if topology.runtime.workers_learn:
-        return _report_hogwild(speed, wall_s - other_work)
+        return _report_hogwild(speed, training_s)
     waited = max(0.0, spent.get(ACTOR_WAIT, 0.0) - spent.get(OTHER_WORK, 0.0))
     for_inference, for_messages = spent.get(INFERENCE_WAIT, 0.0), spent.get(MESSAGE_WAIT, 0.0)
-    whole = acting + for_inference + for_messages + waited
+    in_actors = spent.get("act", 0.0) + spent.get("env", 0.0)  # without the time of inference workers
+    whole = in_actors + for_inference + for_messages + waited
     period = _Period(
         actor_wait=_share(waited, whole),
         inference_wait=_share(for_inference, whole),
         message_wait=_share(for_messages, whole),
         learner_wait=_share(spent.get(LEARNER_WAIT, 0.0), learning + spent.get(LEARNER_WAIT, 0.0)),
-        cores_used=speed.cores_used(wall_s - other_work),
+        cores_used=speed.cores_used(training_s),
         core_wait=min(1.0, _share(spent.get(CORE_WAIT, 0.0), wall_s)),
         gain_max=speed.gain_max,
         restarts=restarts,

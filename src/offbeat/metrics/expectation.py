@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from offbeat.metrics.timings import acting_s, other_work_s
+
 FACTOR = 1.25
 """A speed or a cost counts as different if it is larger or smaller than expected by more than this factor."""
 MIN_S = 5.0
@@ -35,11 +37,11 @@ def measured(spent: Mapping[str, float], wall_s: float, env_steps: int) -> Expec
         wall_s: length of the run in seconds. Evaluations and checkpoints are subtracted.
         env_steps: env steps that the run has learned from in this time.
     """
-    seconds = wall_s - spent.get("evaluate", 0.0) - spent.get("checkpoint", 0.0)
+    seconds = wall_s - other_work_s(spent)
     if seconds < MIN_S or not env_steps:
         return None
-    acting = sum(spent.get(name, 0.0) for name in ("act", "env", "infer"))
-    return Expectation(env_steps / seconds, 1e6 * acting / env_steps, 1e6 * spent.get("learn", 0.0) / env_steps)
+    acting = 1e6 * acting_s(spent) / env_steps
+    return Expectation(env_steps / seconds, acting, 1e6 * spent.get("learn", 0.0) / env_steps)
 
 
 def comparison(expected: Expectation, found: Expectation) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from offbeat.metrics.process_memory import PREFIX as MEMORY
 from offbeat.metrics.timings import KINDS
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -161,3 +162,14 @@ def adaptation_key(episode: int, statistic: str) -> str:
 
 METRICS: dict[str, str] = {name: what for group in GROUPS.values() for name, what in group.items()}
 """name -> description: the keys of a line, in order."""
+
+_PREFIXES_OF_RUN = ("info/", ADAPTATION, MEMORY)
+_OF_RUN = frozenset(
+    {name for group in ("progress", "speed", "return", "health", "time", "memory") for name in GROUPS[group]}
+    | {name for name in GROUPS["waits"] if name.endswith(("_s", "_fraction"))}
+)
+
+
+def is_of_run(name: str) -> bool:
+    """Whether the run itself writes a metric of this name: no learning step and no callback can give it."""
+    return name in _OF_RUN or name.startswith(_PREFIXES_OF_RUN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -15,6 +15,7 @@ from offbeat.core.types import policy_key
 from offbeat.metrics import timings as timed
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.counters import Counters
+from offbeat.metrics.names import is_of_run
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import KINDS, Timings
 
@@ -70,13 +71,6 @@ _STEP_MS = {
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 
 
-TAKEN = frozenset(
-    {"sps", "ups", "actor_wait_fraction", "learner_wait_fraction", *(f"time_{kind}" for kind in KINDS), *_STEP_MS}
-    | {field.name for field in fields(Counters)}
-)
-"""Names that an algorithm cannot give to a metric."""
-
-
 def metric_value(name: str, value: Any) -> float:
     """Return a metric of an algorithm, which is a number, or an array or tensor with one element.
 
@@ -123,11 +117,11 @@ class PeriodMetrics:
         """Add the metrics of one learning step of a policy.
 
         Raises:
-            RunFailed: the algorithm, which may be the user's, has given something else than a number, or a name of
-                `TAKEN`, where one of the two values would be lost.
+            RunFailed: the algorithm, which may be the user's, has given something else than a number, or the name of
+                a metric of the run, where one of the two values would be lost.
         """
         for name, value in metrics.items():
-            if name in TAKEN:
+            if is_of_run(name):
                 raise RunFailed(
                     f"the algorithm returned {name!r}, which is the name of another metric: use another name"
                 )

@@ -19,9 +19,8 @@ from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.episode_window import EpisodeWindow, metrics_of_all
 from offbeat.metrics.info_metrics import InfoMetrics
-from offbeat.metrics.names import ADAPTATION, METRICS
+from offbeat.metrics.names import METRICS, is_of_run
 from offbeat.metrics.period_metrics import PeriodMetrics
-from offbeat.metrics.process_memory import PREFIX as MEMORY
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
@@ -34,8 +33,6 @@ def _some_callback(_metric: str) -> str:
     return "a callback"
 
 
-_RESERVED = ("info/", ADAPTATION, MEMORY)
-"""Prefixes that the names of a callback's metrics must not have."""
 EPISODES_TO_REPORT = 20
 """Number of episodes after which a name of `info_metrics` without any value causes a warning."""
 
@@ -158,7 +155,7 @@ class Recorder:
         """Refuse a name that a callback has given to a metric, if another metric of the run has it."""
         for name in names:
             taken = any(name in metrics for metrics in (self._given, self._evaluation, METRICS, self._period.values))
-            if taken or name.startswith(_RESERVED):
+            if taken or is_of_run(name):
                 raise RunFailed(
                     f"{owner_of(name)} returned {name!r}, which is the name of another metric: use another name"
                 )

@@ -30,6 +30,16 @@ CORE_WAIT = "core_wait"
 """The wait of the thread that learns for a core. It is a part of the other times, so `tree` leaves it out."""
 
 
+def acting_s(spent: Mapping[str, float]) -> float:
+    """Return the seconds of acting, those of inference workers included, from seconds by name."""
+    return sum(spent.get(name, 0.0) for name in ("act", "env", "infer"))
+
+
+def other_work_s(spent: Mapping[str, float]) -> float:
+    """Return the seconds of evaluations and checkpoints, in which a run does not train, from seconds by name."""
+    return spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
+
+
 @dataclass(frozen=True)
 class Branch:
     """One name in the tree of timings."""

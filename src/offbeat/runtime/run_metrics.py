@@ -13,7 +13,7 @@ from offbeat.core.types import EnvSpec, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
 from offbeat.metrics.status import FirstBatch, Phase, PolicyStatus, Status
-from offbeat.metrics.timings import CORE_WAIT, Timings
+from offbeat.metrics.timings import CORE_WAIT, Timings, acting_s
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_services import RunServices
 
@@ -96,7 +96,7 @@ class RunMetrics:
         totals, env_steps = self.timings().totals(), counters.env_steps - self._before.env_steps
         if not env_steps:
             return 0.0
-        env_step_s = (totals.get("act", 0.0) + totals.get("env", 0.0)) / env_steps
+        env_step_s = acting_s(totals) / env_steps
         trials = self._parts.config.trials
         episodes = self._run.evaluation_episodes(trials) * (1 if trials is None else trials.episodes)
         return episodes * self.recorder.episode_length_mean * env_step_s
