@@ -171,13 +171,23 @@ def test_address_that_nobody_answers_is_refused() -> None:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("ray://10.0.0.1:10001", "address of Ray Client"),
-        ("somewhere", "'somewhere' is not the address of a Ray cluster"),
+        ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001(SOURCE) is an address of Ray Client"),
+        ("somewhere", "'somewhere'(SOURCE) is not the address of a Ray cluster"),
     ],
 )
-def test_address_of_another_form_is_refused(address: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_address_of_another_form_is_refused(address: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(SOURCE)", "")):
         connecting.connect(address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ConfigError, match=message.replace("(SOURCE)", r" \(from RAY_ADDRESS\)")):
+        connecting.connect(connecting.AUTO)
+
+
+def test_the_message_about_a_cluster_that_does_not_answer_names_the_address_of_ray_address(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setattr(connecting, "ANSWER_S", 0.5)
+    with pytest.raises(ConfigError, match=r"at 127.0.0.1:1 \(from RAY_ADDRESS\) .*`ray status --address 127.0.0.1:1`"):
+        connecting.connect(connecting.AUTO)
 
 
 def test_missing_ray_is_refused_with_the_extra_to_install() -> None:

@@ -34,7 +34,10 @@ import sys
 from ray._private.services import canonicalize_bootstrap_address
 from ray._raylet import GcsClient
 print("imported", flush=True)
-address = canonicalize_bootstrap_address(sys.argv[1])
+try:
+    address = canonicalize_bootstrap_address(sys.argv[1])
+except ConnectionError:
+    address = None
 if address is None:
     sys.exit("none")
 GcsClient(address=address)
@@ -90,17 +93,17 @@ def connect(
         return Cluster(address, is_local=False, closing=[ray.shutdown, restore_limit])
 
 
-def _require_address(address: str) -> None:
-    """Refuse an address that is not host:port, `AUTO` or `LOCAL`."""
+def _require_address(address: str, source: str = "") -> None:
+    """Refuse an address that is not host:port, `AUTO` or `LOCAL`; `source`: where it is from, as '(...)'."""
     if "://" in address:
         raise ConfigError(
-            f"{address} is an address of Ray Client, which offbeat does not use, because each message would take a "
-            f"detour: start the run on a node of the cluster, and pass {AUTO}"
+            f"{address}{source} is an address of Ray Client, which offbeat does not use, because each message would "
+            f"take a detour: start the run on a node of the cluster, and pass HOST:PORT, or {AUTO} without RAY_ADDRESS"
         )
     host, _, port = address.rpartition(":")
     if address not in (LOCAL, AUTO) and not (host and port.isdecimal()):
         raise ConfigError(
-            f"{address!r} is not the address of a Ray cluster: pass HOST:PORT, such as 10.0.0.1:6379, or {AUTO}"
+            f"{address!r}{source} is not the address of a Ray cluster: pass HOST:PORT, such as 10.0.0.1:6379, or {AUTO}"
         )
 
 
@@ -123,7 +126,33 @@ def _found(address: str, runtime_env: Mapping[str, Any] | None) -> Cluster:
 
 
 def _answering(address: str) -> str:
-    """Return the address of a cluster, host:port, which has answered."""
+    """Return the address of a cluster, host:port, which has answered. For `AUTO`, RAY_ADDRESS may name it."""
+    source, variable = "", os.environ.get("RAY_ADDRESS", "")
+    if address == AUTO and variable not in ("", AUTO, LOCAL):
+        address, source = variable, " (from RAY_ADDRESS)"
+        _require_address(address, source)
+    try:
+        probe = _probe(address)
+    except subprocess.TimeoutExpired:
+        raise _no_answer(address, source, f"within {ANSWER_S:g} s") from None
+    if probe.returncode == 0:
+        return probe.stdout.strip()
+    errors = probe.stderr.splitlines()
+    if "none" in errors:
+        raise ConfigError(
+            "there is no Ray cluster on this machine: start one with `ray start --head`, or pass its address, such as "
+            "10.0.0.1:6379; or leave the address out to start Ray for this run"
+        )
+    if "authentication token" in probe.stderr.lower():
+        raise ConfigError(
+            f"the Ray cluster at {address}{source} asks for a token, which is missing or wrong here: set "
+            "RAY_AUTH_MODE=token, and copy the file ~/.ray/auth_token from the head of the cluster"
+        )
+    raise _no_answer(address, source, f"({errors[-1] if errors else 'no reason was given'})")
+
+
+def _probe(address: str) -> subprocess.CompletedProcess[str]:
+    """Run `_PROBE`; raise TimeoutExpired if nobody answers in time."""
     with subprocess.Popen(  # noqa: S603 - our own code, in the same Python
         [sys.executable, "-c", _PROBE, address],
         stdout=subprocess.PIPE,
@@ -137,22 +166,15 @@ def _answering(address: str) -> str:
             printed, errors = probe.communicate(timeout=ANSWER_S)
         except subprocess.TimeoutExpired:
             probe.kill()
-            raise _no_answer(address) from None
-    if probe.returncode == 0:
-        return printed.strip()
-    if "none" in errors.split():
-        raise ConfigError(
-            "there is no Ray cluster on this machine: start one with `ray start --head`, or pass its address, such as "
-            "10.0.0.1:6379; or leave the address out to start Ray for this run"
-        )
-    raise _no_answer(address)
+            raise
+    return subprocess.CompletedProcess(probe.args, probe.returncode, printed, errors)
 
 
-def _no_answer(address: str) -> ConfigError:
-    """Return the error for a cluster that does not answer."""
+def _no_answer(address: str, source: str, reason: str) -> ConfigError:
+    """Return the error for a cluster that does not answer; `source`: where its address is from, as '(...)'."""
     proxy = ", and that no http_proxy is set for it" if os.environ.get("http_proxy") else ""
     return ConfigError(
-        f"no Ray cluster answered at {address} within {ANSWER_S:g} s: check with `ray status --address {address}` that "
+        f"no Ray cluster answered at {address}{source} {reason}: check with `ray status --address {address}` that "
         f"the cluster runs, that the port is that of `ray start --head` (6379), that no firewall closes it{proxy}"
     )
 
