@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redi
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 from tests.support import warm
@@ -176,7 +176,7 @@ def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.01)
 
 
-def stop_from(env_steps: int) -> Callable[[dict[str, Any]], str | None]:
+def stop_from(env_steps: int) -> Callable[[dict[str, Any]], Literal["stop"] | None]:
     """Return a callback that asks for a stop at the first metrics line from `env_steps` on."""
     return lambda line: "stop" if line["env_steps"] >= env_steps else None
 

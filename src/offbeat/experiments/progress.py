@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from offbeat.core.lossy_stream import lossy
-from offbeat.metrics.dashboard import ControlEcho, Kind, chosen_kind
-from offbeat.metrics.progress import print_line
+from offbeat.metrics.dashboard import ControlEcho, chosen_kind
+from offbeat.metrics.progress import ProgressKind, print_line
 from offbeat.metrics.text import compact, duration, rounded
 
 _NAME_WIDTH = 24
@@ -95,7 +95,7 @@ class View(Protocol):
     def close(self) -> None: ...
 
 
-def make_view(kind: Kind | None, stream: TextIO) -> View:
+def make_view(kind: ProgressKind | None, stream: TextIO) -> View:
     """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere.
 
     What cannot be written to the stream is dropped.
