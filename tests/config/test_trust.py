@@ -271,9 +271,9 @@ def test_an_env_that_is_a_function_of_something_installed_is_not_called(sound, t
 
 
 def test_a_class_of_an_installed_package_is_an_env_with_several_agents_only_with_the_methods_of_one():
-    require(Code(env="offbeat.envs.testing.worlds:CartPoles"), "the run")
+    require(Code(envs=("offbeat.envs.testing.worlds:CartPoles",)), "the run")
     with pytest.raises(ConfigError, match=r"which is not a class of envs\. It was not called"):
-        require(Code(env="offbeat.envs.worlds.worlds:Worlds"), "the run")
+        require(Code(envs=("offbeat.envs.worlds.worlds:Worlds",)), "the run")
 
 
 def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sound, module, tmp_path):
@@ -285,6 +285,21 @@ def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sou
     with pytest.raises(ConfigError, match="as its env"):
         score({"default": policy}, episodes=1, seed=0)
     assert executed_code(module) == set()
+
+
+def test_a_run_and_a_spec_name_all_modules_that_must_be_trusted_at_once(sound, module, tmp_path):
+    other = module.with_name(f"{module.stem}_2.py")
+    other.write_text(MODULE)
+    run, spec = copied(sound, tmp_path), tmp_path / "spec.toml"
+    config_changed(run, "imports", [module.stem])
+    config_changed(run, "encoder", f"{other.stem}:Encoder")
+    top = f'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [1]\nimports = ["{module.stem}"]'
+    spec.write_text(f'{top}\n[settings]\nsteps = 1000\nencoder = "{other.stem}:Encoder"\n')
+    for refused in (offbeat("eval", run), offbeat("run", spec, "--dry-run")):
+        assert f"pass --import {module.stem} --import {other.stem}, which trusts only these modules" in refused.err
+    assert executed_code(module) | executed_code(other) == set()
+    trusted = offbeat("run", spec, "--dry-run", "--trust-code")
+    assert trusted.err.count("trusting") == 1
 
 
 def test_code_that_this_process_was_given_needs_no_trust_code(module, tmp_path):
@@ -443,11 +458,11 @@ def test_an_installed_plugin_registers_envs_without_a_flag(tmp_path, monkeypatch
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
     path = list(sys.path)
     with registries_kept(plugin.name):
-        code = Code(env=f"{plugin.name}:plugin/Env-v0")
+        code = Code(envs=(f"{plugin.name}:plugin/Env-v0",))
         require(code, "the run")
         assert flags_for(code) == []
         with pytest.raises(ConfigError, match="is not a class of envs"):
-            require(Code(env=f"{plugin.name}:gymnasium.register"), "the run")
+            require(Code(envs=(f"{plugin.name}:gymnasium.register",)), "the run")
     assert sys.path == path
 
 
@@ -509,7 +524,7 @@ RAY = "Or pass your own ray_address and ray_runtime_env, or none, with --set."
     [
         (Code(encoders=("mine:Encoder",)), True, "--import mine, which trusts only this module, or pass --trust-code."),
         (
-            Code(imports=("mine", "rest.of.it"), env="mine:Env"),
+            Code(imports=("mine", "rest.of.it"), envs=("mine:Env",)),
             True,
             "--import mine --import rest.of.it, which trusts only these modules, or pass --trust-code.",
         ),

@@ -8,10 +8,11 @@ before anything is imported, unless the caller passes `trust_code`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -37,9 +38,9 @@ class Code:
 
     imports: tuple[str, ...] = ()
     """Modules."""
-    env: str = ""
-    """An env's id, or its path, 'module:MyEnv'; likewise `algorithm` and `encoder`."""
-    algorithm: str = ""
+    envs: tuple[str, ...] = ()
+    """Ids of envs, or their paths, 'module:MyEnv'; likewise `algorithms` and `encoders`."""
+    algorithms: tuple[str, ...] = ()
     encoders: tuple[str, ...] = ()
     """Of the algorithm's table, and of the policies."""
     wrappers: tuple[str, ...] = ()
@@ -50,11 +51,8 @@ class Code:
     @property
     def paths(self) -> list[tuple[str, str]]:
         """Kind ("env", "algorithm", "encoder", "wrapper") and path. Registered names are no paths, and left out."""
-        named = [
-            *(("env", self.env), ("algorithm", self.algorithm)),
-            *(("encoder", each) for each in self.encoders),
-            *(("wrapper", each) for each in self.wrappers),
-        ]
+        kinds = {"env": self.envs, "algorithm": self.algorithms, "encoder": self.encoders, "wrapper": self.wrappers}
+        named = [(kind, path) for kind, paths in kinds.items() for path in paths]
         return [(kind, path) for kind, path in named if ":" in path and not (kind == "env" and adapter_prefix(path))]
 
     def __str__(self) -> str:
@@ -64,14 +62,21 @@ class Code:
 
     def without_accepted(self) -> Code:
         """Return the part that the caller has not accepted."""
-        return Code(
-            tuple(each for each in self.imports if not is_accepted(each)),
-            "" if is_accepted(self.env) else self.env,
-            "" if is_accepted(self.algorithm) else self.algorithm,
-            tuple(each for each in self.encoders if not is_accepted(each)),
-            tuple(each for each in self.wrappers if not is_accepted(each)),
-            tuple(each for each in self.clusters if not is_accepted(each)),
-        )
+        return Code(*(tuple(each for each in part if not is_accepted(each)) for part in self.parts()))
+
+    def to_play(self) -> Code:
+        """Return the part that episodes with saved policies would use."""
+        return replace(self, algorithms=(), clusters=())
+
+    def parts(self) -> Iterator[tuple[str, ...]]:
+        """Yield the values of all fields."""
+        return (getattr(self, part.name) for part in fields(self))
+
+    @classmethod
+    def joined(cls, codes: Iterable[Code]) -> Code:
+        """Return the code of several places of a file, each part once."""
+        parts = zip(*(code.parts() for code in codes), strict=True)
+        return cls(*(tuple(dict.fromkeys(chain.from_iterable(part))) for part in parts))
 
 
 def code_of(tables: Mapping[str, Any]) -> Code:
@@ -80,7 +85,7 @@ def code_of(tables: Mapping[str, Any]) -> Code:
     algorithm = _text(run, "algorithm")
     encoders = (_text(_table(tables, algorithm), "encoder"), *policies_code(tables.get("policies")).encoders)
     wrappers = wrappers_in(_table(tables, "env").get("wrappers"))
-    return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoders, wrappers)
+    return Code(modules_in(run.get("imports")), (_text(run, "env"),), (algorithm,), encoders, wrappers)
 
 
 def code_to_run(tables: Mapping[str, Any], changes: Mapping[str, object] = UNCHANGED) -> Code:
@@ -220,7 +225,8 @@ def module_of(kind: str, path: str) -> str:
 
 
 def _refusal(code: Code, refused: list[str], where: str) -> ConfigError:
-    encoder = for_reader("", " For an encoder, offbeat.load takes encoder=MyEncoder.") if code.encoders else ""
+    has_encoder = any(kind == "encoder" for kind, _ in code.paths)
+    encoder = "" if not has_encoder else for_reader("", " For an encoder, offbeat.load takes encoder=MyEncoder.")
     cluster = " Or pass your own ray_address and ray_runtime_env, or none, with --set." if code.clusters else ""
     return ConfigError(
         f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor "

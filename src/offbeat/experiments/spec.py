@@ -101,8 +101,7 @@ def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
             an import fails.
     """
     tables = _read_tables(path)
-    for code in _codes_of(tables):
-        require(code, str(path), trust_code=trust_code)
+    require(Code.joined(_codes_of(tables)), str(path), trust_code=trust_code)
     return spec_of(tables, str(path))
 
 
@@ -123,8 +122,8 @@ def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
     settings = [_with_flat_keys(table) for table in (tables.get("settings"), over) if isinstance(table, dict)]
     encoders = [value for table in settings for key, value in table.items() if key.rpartition(".")[2] == "encoder"]
     yield Code(modules_in(tables.get("imports")))
-    yield from (Code(env=env) for key in ("env", "envs") for env in texts(tables.get(key)))
-    yield from (Code(algorithm=algorithm) for algorithm in texts(tables.get("algorithm")))
+    yield from (Code(envs=(env,)) for key in ("env", "envs") for env in texts(tables.get(key)))
+    yield from (Code(algorithms=(algorithm,)) for algorithm in texts(tables.get("algorithm")))
     yield from (Code(encoders=(encoder,)) for value in encoders for encoder in texts(value))
     wrappers = [value for table in settings for key, value in table.items() if key.rpartition(".")[2] == "wrappers"]
     yield from (Code(wrappers=wrappers_in(text)) for value in wrappers for text in _all_texts(value))

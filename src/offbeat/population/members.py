@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ class MemberJob(Job):
 
     def _flags(self, *, algorithm: bool = True) -> list[str]:
         code = code_to_run(self.plan.configs[self.member].tables())  # of the spec, which the caller has accepted
-        return self.trust_flags(code if algorithm else replace(code, algorithm="", clusters=()))
+        return self.trust_flags(code if algorithm else code.to_play())
 
 
 @dataclass(frozen=True)

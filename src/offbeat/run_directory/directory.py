@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from shlex import quote
@@ -161,7 +160,7 @@ class RunDirectory:
         trust: list[str] = []
         with suppress(ConfigError):  # the config cannot be read, which the command will say
             code = self.code()
-            trust = flags_for(code if verb == "resume" else replace(code, algorithm="", clusters=()))
+            trust = flags_for(code if verb == "resume" else code.to_play())
         return " ".join([f"offbeat {verb}", quote(str(self.path)), *flags, *map(quote, trust)])
 
     def next_old_config(self) -> Path:

@@ -119,11 +119,9 @@ def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Che
         ConfigError: as `load`; or the env is code that was refused.
     """
     directory = RunDirectory.open(run, trust_code=trust_code)
-    saved, config = directory.read_checkpoint(name), directory.read_run()
-    code = Code(imports=config.imports, env=config.env)
-    if not trust_code:
-        require(code, os.fspath(run))
-        import_modules(config.imports)
+    saved, code = directory.read_checkpoint(name), directory.code().to_play()
+    require(code, os.fspath(run), trust_code=trust_code)
+    import_modules(code.imports)
     policies = _all_loaded_from(saved, os.fspath(run), code, None, trust_code)
     for loaded in policies.values():
         require(loaded.trained.env_code, os.fspath(run))

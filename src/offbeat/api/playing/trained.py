@@ -36,4 +36,4 @@ class Trained:
     @property
     def env_code(self) -> Code:
         """The code that makes the env."""
-        return Code(env=self.env, wrappers=self.env_config.wrappers)
+        return Code(envs=(self.env,), wrappers=self.env_config.wrappers)
