@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.support.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
 
+from offbeat.api.plot import plot
 from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
 from offbeat.core import files
@@ -171,6 +172,21 @@ def test_a_folder_of_runs_is_refused_with_the_path_of_a_run_in_it(tmp_path, run)
     (tmp_path / "my runs" / run / "config.toml").touch()
     with pytest.raises(ConfigError, match=rf"my runs is not a run directory .* such as '{tmp_path}/my runs/{run}'$"):
         RunDirectory.open(tmp_path / "my runs")
+
+
+def test_the_files_that_push_uploads_are_no_run(tmp_path):
+    pushed = tmp_path / "run" / "hub"
+    pushed.mkdir(parents=True)
+    (pushed / "config.toml").touch()
+    (pushed / "manifest.json").touch()
+    with pytest.raises(ConfigError, match=r"\(it has no config\.toml\): pass one that `offbeat train` has created"):
+        RunDirectory.open(tmp_path / "run")
+    for refused in (RunDirectory.open, plot):
+        with pytest.raises(ConfigError, match="hub has the files that `offbeat push` uploads, but a run is expected: "):
+            refused(pushed)
+    (tmp_path / "run" / "config.toml").touch()
+    with pytest.raises(ConfigError, match=f"is expected: pass {tmp_path / 'run'}$"):
+        RunDirectory.open(pushed)
 
 
 def test_a_directory_that_cannot_be_listed_is_refused(tmp_path, monkeypatch):

@@ -314,6 +314,7 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
 
     Raises:
         NoReturns: no run is left.
+        ConfigError: the path is none of these.
     """
     is_experiment = (path / EXPERIMENT).is_file()
     trials = _numbered(path, "trial-", TRIAL) if is_experiment else [path] if (path / TRIAL).is_file() else []
@@ -321,7 +322,8 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
     if not members and not trials:
         if is_experiment:
             raise _no_returns(path)
-        if RETURN in metrics and (path / "config.toml").is_file() and not has_returns(path):
+        require_run(path)
+        if RETURN in metrics and not has_returns(path):
             raise _no_returns_of_run(path)
         return [path]
     sessions = members or [session for trial in trials for session in sessions_of(trial)]

@@ -26,7 +26,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, is_full, replace_or_overwrite, sync, user_path
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
+from offbeat.run_directory.checkpoint import MANIFEST, Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import is_locked, locked
 from offbeat.run_directory.presence import Presence
@@ -343,16 +343,30 @@ class RunDirectory:
 
 def require_run(path: Path) -> None:
     """Raise ConfigError if a path is not that of a run directory."""
+    if _is_pushed(path):
+        run = path.parent if (path.parent / "config.toml").is_file() else None
+        remedy = "pass the run, or hf://USER/NAME" if run is None else f"pass {quote(str(run))}"
+        raise ConfigError(f"{path} has the files that `offbeat push` uploads, but a run is expected: {remedy}")
     if not (path / "config.toml").is_file():
         if path.parent.name == "checkpoints" and (path.parents[1] / "config.toml").is_file():
             raise ConfigError(
                 f"{path} is a checkpoint of a run, but a run is expected: pass {quote(str(path.parents[1]))}. Where a "
                 f'checkpoint can be chosen, pass --checkpoint "{path.name}"'
             )
-        runs = sorted(path.glob("*/config.toml")) or sorted(path.glob("*/*/config.toml"))  # of an experiment
-        example = f", such as {quote(str(runs[0].parent))}" if runs else " that `offbeat train` has created"
+        runs = _runs_in(path, "*") or _runs_in(path, "*/*")  # of an experiment
+        example = f", such as {quote(str(runs[0]))}" if runs else " that `offbeat train` has created"
         fault = "it has no config.toml" if path.exists() else "it does not exist"
         raise ConfigError(f"{path} is not a run directory ({fault}): pass one{example}")
+
+
+def _runs_in(path: Path, pattern: str) -> list[Path]:
+    """Return the run directories that match a pattern in a folder."""
+    return sorted(file.parent for file in path.glob(f"{pattern}/config.toml") if not _is_pushed(file.parent))
+
+
+def _is_pushed(path: Path) -> bool:
+    """Whether a folder has a policy with the config of its run, as `offbeat push` uploads them."""
+    return (path / MANIFEST).is_file() and (path / "config.toml").is_file()
 
 
 def _is_empty_folder(path: Path) -> bool:
