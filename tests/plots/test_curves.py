@@ -624,9 +624,19 @@ def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
     RunDirectory(run).write_status("finished")
     with pytest.raises(ConfigError, match=f"`offbeat resume {run} --steps N` with a larger N"):
         plot_runs([run], out=tmp_path / "curve.png")
+    RunDirectory(run).write_status("running")
     (run / "metrics.jsonl").unlink()
     with pytest.raises(ConfigError, match="has no returns yet"):
         plot_runs([run], out=tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize("metrics", ["return", "entropy"])
+def test_a_finished_run_whose_metrics_are_missing_is_refused_also_beside_another(tmp_path, metrics):
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    RunDirectory(runs[1]).write_status("finished")
+    (runs[1] / "metrics.jsonl").unlink()
+    with pytest.raises(ConfigError, match=f"{runs[1]}/metrics.jsonl is missing, but the run has finished: copy"):
+        plot(runs, out=tmp_path / "curve.png", metrics=metrics)
 
 
 @pytest.mark.parametrize("lines", ["not read\n{last}\n", "{last}\n{without}\n"], ids=["in the last line", "before it"])

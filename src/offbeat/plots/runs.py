@@ -96,9 +96,10 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
 
     Raises:
         NoReturns: the metric is the return, and no episode has ended yet.
-        ConfigError: the directory is not a run, or has an invalid file.
+        ConfigError: the directory is not a run, or has an invalid file or none of metrics.
     """
     require_run(run_dir)
+    _require_metrics(run_dir)
     names_read = (*OF_LINES, *_metrics_named(metric))
     lines = read_metrics(run_dir / "metrics.jsonl", lambda key: key.endswith(names_read))
     with refuse_changed(run_dir):
@@ -108,6 +109,16 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
     if metric == RETURN and not runs:
         raise _no_returns_of_run(run_dir)
     return runs
+
+
+def _require_metrics(run_dir: Path) -> None:
+    """Refuse a finished run without its metrics: before the end it may have none yet."""
+    run = RunDirectory(run_dir)
+    if not run.metrics.exists() and run.read_status().get("state") == "finished":
+        raise ConfigError(
+            f"{run_dir / 'metrics.jsonl'} is missing, but the run has finished: copy the file to this place, or leave "
+            "the run out"
+        )
 
 
 def _no_returns_of_run(run_dir: Path) -> NoReturns:
@@ -314,7 +325,7 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
 
     Raises:
         NoReturns: no run is left.
-        ConfigError: the path is none of these.
+        ConfigError: the path is none of these, or a finished run without its metrics.
     """
     is_experiment = (path / EXPERIMENT).is_file()
     trials = _numbered(path, "trial-", TRIAL) if is_experiment else [path] if (path / TRIAL).is_file() else []
@@ -323,6 +334,7 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
         if is_experiment:
             raise _no_returns(path)
         require_run(path)
+        _require_metrics(path)
         if RETURN in metrics and not has_returns(path):
             raise _no_returns_of_run(path)
         return [path]
