@@ -361,10 +361,13 @@ def test_each_metric_has_a_panel_that_names_it(tmp_path):
     assert text.count("<!-- clip 0.1 -->") == 1
 
 
-def test_a_metric_of_evaluations_is_one_point_for_each_evaluation(tmp_path):
+@pytest.mark.parametrize("name", ["eval_return_mean", "eval_of_a_callback"])
+def test_a_metric_of_evaluations_is_one_point_for_each_evaluation(tmp_path, name):
     directory = make_run(tmp_path / "run")
+    metrics = directory / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("eval_return_mean", name))
     (during,) = read_run(directory, "steps", "learning_step")
-    (evaluated,) = read_run(directory, "steps", "eval_return_mean")
+    (evaluated,) = read_run(directory, "steps", name)
     assert (len(during.training.x), len(during.evaluation.x)) == (30, 0)
     assert (len(evaluated.training.x), evaluated.evaluation.x.tolist()) == (0, [10_000, 20_000])
 

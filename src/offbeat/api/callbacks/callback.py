@@ -135,7 +135,8 @@ class Callback:
 
         `results` has `eval_return_mean` and the other eval_ metrics; `eval_env_steps` are the env steps of the weights.
         These are in `self.run.evaluated_policy()`: learning goes on during an evaluation in another process.
-        The numbers that it returns are written in the same lines as the results.
+        The numbers that it returns are written in the same lines as the results. Let their names begin with eval_, so
+        that `offbeat plot` draws them as evaluations.
         """
 
     def on_checkpoint(self, path: Path) -> None:
