@@ -7,6 +7,7 @@ This module imports no slow modules: a command imports what it needs in its `run
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import cache, reduce
@@ -32,7 +33,7 @@ from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.cli.watch import Watch
 from offbeat.core.argument_notation import flags_shown
-from offbeat.core.errors import ConfigError, OffbeatError, message_with_notes, unknown
+from offbeat.core.errors import ConfigError, OffbeatError, RunWarning, message_with_notes, unknown
 from offbeat.core.field_definitions import field_docstrings
 from offbeat.core.files import is_utf8, require_current_folder, user_path
 
@@ -70,7 +71,9 @@ def _run(arguments: Sequence[str]) -> int:
             return ended.code if isinstance(ended.code, int) else 0
         if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
             _warn_of_crashes(command)
-        return int(command.run())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)  # the run shows it
+            return int(command.run())
     except OffbeatError as error:
         print(f"offbeat: {message_with_notes(error)}", file=sys.stderr)
         return error.exit_code

@@ -14,7 +14,7 @@ from offbeat.api.caller_warnings import warn_caller
 from offbeat.api.running import no_updates
 from offbeat.api.running.run_context import RunContext
 from offbeat.config.arguments import no_attribute
-from offbeat.core.argument_notation import as_shown, is_for_python
+from offbeat.core.argument_notation import as_shown
 from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import set_affinity
@@ -232,7 +232,7 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
     """
     try:
         messages = context.start_acting(context.parts, loop)
-        for warning in messages.warnings if is_for_python() else ():  # before `commit`: they may be errors
+        for warning in messages.warnings:  # before `commit`: it raises if the caller has made warnings errors
             warn_caller(str(warning), type(warning))
         with context.signals.suspend_deadline():
             context.commit()
