@@ -12,8 +12,6 @@ from pathlib import Path
 
 import offbeat
 
-RUNTIMES = ("serial", "threads", "processes")
-
 
 def digest(run: offbeat.Run) -> str:
     """Return the SHA-256 of a run's last weights."""
@@ -21,17 +19,18 @@ def digest(run: offbeat.Run) -> str:
 
 
 def main() -> None:
-    """Train four times, and compare."""
+    """Train in each runtime and with a stop, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--steps", type=int, default=20_000, help="env steps: several batches, to stop in between")
     parser.add_argument("--max-lag", type=int, default=1)
+    parser.add_argument("--runtimes", nargs="+", default=["serial", "threads", "processes"])
     given = parser.parse_args()
     settings = {"steps": given.steps, "max_lag": given.max_lag, "lag": "exact", "actors": 2, "eval_every": 0}
 
     with tempfile.TemporaryDirectory() as folder:
         digests = set()
-        for runtime in RUNTIMES:
+        for runtime in given.runtimes:
             run = offbeat.train("ppo", given.env, runtime=runtime, run_dir=Path(folder) / runtime, **settings)
             digests.add(digest(run))
             print(f"{digest(run)}  {runtime}, policy lag up to {run.metrics['policy_lag_max']:.0f}")

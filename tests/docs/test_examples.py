@@ -79,9 +79,9 @@ def test_all_runtimes_and_a_stopped_and_resumed_run_end_with_the_same_bits(lag, 
 def test_a_run_on_a_custom_env_resumes_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     env = ["--env", "my_env:my_env/Docking-v0"]
-    outputs = example("same_bits.py", *env, "--steps", "4500", folder=tmp_path)
+    outputs = example("same_bits.py", *env, "--steps", "4500", "--runtimes", "serial", folder=tmp_path)
     digests = [line.split()[0] for line in outputs.splitlines()]
-    assert len(digests) == 4
+    assert len(digests) == 2
     assert len(set(digests)) == 1
 
 
