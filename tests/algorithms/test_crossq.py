@@ -10,12 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.crossq import CrossQTwin, new_crossq, set_moments
 from tests.reference.sac import by_autograd, perturb, random_samples
-from tests.support.models import ACTIONS, OBSERVATIONS
 from tests.support.replay_updates import (
     prepared,
-    published,
-    require_same_actions_from_a_checkpoint,
-    require_same_update_from_weights_and_state,
     update,
 )
 from tests.support.thorough import examples
@@ -25,7 +21,6 @@ from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.crossq_config import CrossQConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
-from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = CrossQConfig(hidden_sizes=(6, 5), learning_rate=1e-2, adam_eps=1e-3)
@@ -76,14 +71,6 @@ def test_updates_equal_those_of_a_twin_that_normalises_unit_by_unit(
     for name, array in theirs.items():
         # Adam divides by the size of a gradient: where that is near zero, rounding grows. A rate is 1e-3 or more.
         np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=3e-5, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"), [({}, True), ({"prioritized": True}, True), ({"core": "gru", "core_size": 4}, False)]
-)
-def test_the_fast_path_is_used_without_a_core_only(settings, expected):
-    algorithm = new_crossq("box", replace(SMALL, **settings))
-    assert [stage.gradients is not None for stage in algorithm.stages] == [expected] * 3
 
 
 def test_there_are_no_slow_copies_and_the_moments_change_in_every_update():
@@ -152,53 +139,7 @@ def test_a_variance_that_overflows_refuses_the_update_and_does_not_reach_the_mom
     assert torch.equal(algorithm.moments.values, before)
 
 
-def test_crossq_learns_the_rewarded_action():
-    """One state, one step: nearness to (0.5, -0.5) pays."""
-    config = replace(SMALL, hidden_sizes=(32, 32), adam_eps=1e-8, policy_delay=1, learning_rate=3e-3)
-    algorithm = new_crossq("box", config)
-    updates, best = Updates(algorithm), torch.tensor([0.5, -0.5])
-    for number in range(400):
-        samples = random_samples(algorithm.spec, 64, number)
-        for name in ("observation", "next/observation"):
-            samples[name] = torch.ones_like(samples[name])
-        samples["discount"] = torch.zeros(64)
-        samples["reward"] = -4 * (samples["action"] - best).square().sum(1)
-        minibatch = algorithm.minibatch(samples, stream(number, "test"))
-        updates.apply(number, minibatch, algorithm.start(0.0), UpdateMetrics())
-    greedy = published(algorithm).greedy({"observation": np.ones((1, 3), np.float32)})[0]
-    np.testing.assert_allclose(greedy, best, atol=0.2)
-
-
-# --- what is published and kept -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("action", ["box", "matrix"])
-def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(action, normalize):
-    algorithm = new_crossq(action, replace(SMALL, normalize_observations=normalize), observation="dict")
-    require_same_actions_from_a_checkpoint(algorithm)
-
-
-def test_the_next_update_depends_on_weights_and_state_alone():
-    config = replace(SMALL, normalize_observations=True)
-    require_same_update_from_weights_and_state(lambda seed: new_crossq("box", config, seed=seed))
-
-
 # --- what is refused ----------------------------------------------------------------------------------------
-
-UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        (ACTIONS["discrete"], "discrete actions, but CrossQ expects a bounded box: run `offbeat train dqn Test-v0`"),
-        (UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\], but CrossQ expects.*finite"),
-    ],
-)
-def test_other_actions_than_a_bounded_box_are_refused(action, words):
-    with pytest.raises(ConfigError, match=words):
-        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4))
 
 
 @pytest.mark.parametrize(

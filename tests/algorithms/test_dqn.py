@@ -10,20 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import dqn as slow
 from tests.reference.dqn import Twin, new_dqn, perturb
-from tests.reference.sac import random_samples
-from tests.support.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.support.models import ACTIONS, random_observation
 from tests.support.replay_updates import (
     prepared,
     published,
-    require_same_actions_from_a_checkpoint,
-    require_same_update_from_weights_and_state,
     update,
 )
 from tests.support.thorough import examples
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.core.errors import ConfigError
-from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec, Leaf
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -63,37 +58,6 @@ def test_dqn_updates_equal_those_of_plain_modules_with_torchs_adam(config, weigh
     for name, array in theirs.items():
         np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=1e-5, err_msg=name)
     assert ours["updates"] == [4]
-
-
-def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination():
-    algorithm = new_dqn(SMALL)
-    perturb(algorithm, 0.3)
-    samples = random_samples(algorithm.spec, 6, 0)
-    terminated = torch.tensor([True, False] * 3)
-    samples["discount"] = torch.where(terminated, 0.0, 0.9)
-
-    def errors() -> np.ndarray:
-        minibatch = algorithm.minibatch(samples, stream(0, "test"))
-        errors = algorithm.loss(minibatch).outputs["errors"]
-        return algorithm.priorities_of(errors, minibatch).copy()
-
-    before = errors()
-    samples["next/observation"] = samples["next/observation"] + 1
-    np.testing.assert_array_equal(errors() != before, ~terminated.numpy())
-
-
-def test_dqn_learns_the_rewarded_action():
-    algorithm = new_dqn(replace(SMALL, hidden_sizes=(32,), adam_eps=1e-8))
-    updates = Updates(algorithm)
-    for number in range(100):
-        samples = random_samples(algorithm.spec, 64, number)
-        samples["discount"], samples["reward"] = torch.zeros(64), (samples["action"] == 2).float()
-        updates.apply(
-            number, algorithm.minibatch(samples, stream(number, "test")), algorithm.start(0.0), UpdateMetrics()
-        )
-    policy = published(algorithm)
-    seen = random_observation(algorithm.spec, 50, np.random.default_rng(0))
-    assert (policy.greedy(seen) == 2).all()
 
 
 def test_metrics_describe_the_update():
@@ -146,12 +110,6 @@ def test_a_refused_update_changes_neither_epsilon_nor_the_update_count():
 # --- what is published and kept -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(normalize):
-    algorithm = new_dqn(replace(SMALL, normalize_observations=normalize), observation="dict")
-    require_same_actions_from_a_checkpoint(algorithm)
-
-
 def test_the_published_policy_computes_the_q_values_of_the_network():
     algorithm = new_dqn(replace(SMALL, normalize_observations=True), observation="dict")
     observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
@@ -170,43 +128,3 @@ def test_normalization_leaves_observations_that_are_images_alone_as_they_are():
     before = algorithm.state()
     assert algorithm.finish({"observation": torch.ones(5, 36, 36, 3, dtype=torch.uint8)}) == {}
     np.testing.assert_equal(algorithm.state(), before)
-
-
-def test_the_next_update_depends_on_weights_and_state_alone():
-    config = replace(SMALL, normalize_observations=True, ema_every=2)
-    require_same_update_from_weights_and_state(lambda seed: new_dqn(config, seed=seed))
-
-
-def test_the_initial_weights_depend_on_the_seed_alone():
-    same, again, other = (new_dqn(SMALL, seed=seed).weights() for seed in (1, 1, 2))
-    assert all(np.array_equal(array, again[name]) for name, array in same.items())
-    assert not np.array_equal(same["policy_head.weight"], other["policy_head.weight"])
-    for name in (name for name in same if name.startswith("policy_")):
-        np.testing.assert_array_equal(same[f"ema_{name}"], same[name])
-
-
-# --- what is refused ----------------------------------------------------------------------------------------
-
-FLAGS = "--env-kwargs size=8"
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        ("box", f"only one Discrete action, but .* has box actions: run `offbeat train sac Test-v0 {FLAGS}`"),
-        ("multidiscrete", f"has multidiscrete actions: run `offbeat train ppo Test-v0 {FLAGS}`"),
-    ],
-)
-def test_action_spaces_other_than_discrete_are_refused(action, words):
-    with pytest.raises(ConfigError, match=words):
-        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS[action], 4, flags=FLAGS))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"ema_rate": 0}, {"ema_rate": 1.5}, {"ema_every": 0}, {"final_epsilon": 1.1}, {"exploration_fraction": -1}],
-)
-def test_settings_out_of_bounds_are_refused(values):
-    [name] = values
-    with pytest.raises(ConfigError, match=name):
-        build(DQNConfig, values, "[dqn]")

@@ -11,24 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.sac import by_autograd, perturb, random_samples
 from tests.reference.td3 import TD3Twin, new_td3
-from tests.support.models import ACTIONS, OBSERVATIONS
 from tests.support.replay_runs import small_sac
 from tests.support.replay_updates import (
     prepared,
     published,
-    require_same_actions_from_a_checkpoint,
-    require_same_update_from_weights_and_state,
     update,
 )
 from tests.support.runs import weights_of
 from tests.support.thorough import examples
 
-from offbeat.algorithms.replay_actor_critic import CRITIC, POLICY
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.fields import build
 from offbeat.core.seeding import stream
-from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.workers.updates import REFUSED_IN_A_ROW, UpdateMetrics, Updates
 
 SMALL = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
@@ -74,20 +68,6 @@ def test_td3_updates_equal_those_of_separate_modules_with_torchs_adam(config, ac
         np.testing.assert_allclose(ours[name], array, rtol=1e-6, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, True),
-        ({"prioritized": True}, True),
-        ({"layer_norm": True}, True),
-        ({"core": "gru", "core_size": 4}, False),
-    ],
-)
-def test_the_fast_path_is_used_without_a_core_only(settings, expected):
-    algorithm = new_td3("box", replace(SMALL, **settings))
-    assert [stage.gradients is not None for stage in algorithm.stages] == [expected, expected]
-
-
 def test_policy_and_ema_networks_change_in_every_nth_update_alone():
     algorithm = new_td3("box", replace(SMALL, policy_delay=3))
     perturb(algorithm, 0.3)
@@ -112,63 +92,6 @@ def test_a_policy_stage_that_is_refused_each_time_ends_the_run_though_other_upda
         assert updates.apply(number, minibatch, algorithm.start(0.0), metrics) == (number % 3 != 0)
     with pytest.raises(RunFailed, match=rf"last {REFUSED_IN_A_ROW} updates.*refused"):
         updates.apply(last, minibatch, algorithm.start(0.0), metrics)
-
-
-def test_each_stage_computes_gradients_of_its_own_parameter_group_alone():
-    algorithm = new_td3("box", SMALL)
-    perturb(algorithm, 0.3)
-    minibatch = prepared(algorithm, 8, 0)
-    assert [stage.name for stage in algorithm.stages] == [CRITIC, POLICY]
-    for stage in algorithm.stages:
-        for group in algorithm.groups.values():
-            group.parameters.gradients.fill_(7.0)
-        algorithm.groups[stage.group].parameters.gradients.zero_()
-        loss = stage.loss(minibatch).loss
-        assert isinstance(loss, torch.Tensor)
-        loss.backward()
-        for name, group in algorithm.groups.items():
-            gradients = group.parameters.gradients
-            assert gradients.abs().max() > 0 if name == stage.group else (gradients == 7).all()
-
-
-def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination():
-    algorithm = new_td3("box", SMALL)
-    perturb(algorithm, 0.3)
-    samples = random_samples(algorithm.spec, 6, 0)
-    terminated = torch.tensor([True, False] * 3)
-    samples["discount"] = torch.where(terminated, 0.0, 0.9)
-    before = algorithm.targets(algorithm.minibatch(samples, stream(0, "test")))
-    assert torch.equal(before[terminated], samples["reward"][terminated])
-    samples["next/observation"] = samples["next/observation"] + 1
-    after = algorithm.targets(algorithm.minibatch(samples, stream(0, "test")))
-    assert torch.equal(after != before, ~terminated)
-
-
-def test_priorities_are_the_td_errors_before_the_update():
-    algorithm = new_td3("box", replace(SMALL, prioritized=True))
-    perturb(algorithm, 0.3)
-    minibatch = prepared(algorithm, 8, 0, weighted=True)
-    with torch.no_grad():
-        expected = (algorithm.values(minibatch) - algorithm.targets(minibatch)).abs().mean(0)
-    Updates(algorithm).apply(0, minibatch, algorithm.start(0.0), UpdateMetrics())
-    np.testing.assert_allclose(algorithm.priorities(minibatch), expected.numpy(), rtol=1e-6)
-
-
-def test_td3_learns_the_rewarded_action():
-    """One state, one step: nearness to (0.5, -0.5) pays."""
-    config = replace(SMALL, hidden_sizes=(32, 32), policy_learning_rate=1e-3, adam_eps=1e-8)
-    algorithm = new_td3("box", config)
-    updates, best = Updates(algorithm), torch.tensor([0.5, -0.5])
-    for number in range(400):
-        samples = random_samples(algorithm.spec, 64, number)
-        for name in ("observation", "next/observation"):
-            samples[name] = torch.ones_like(samples[name])
-        samples["discount"] = torch.zeros(64)
-        samples["reward"] = -(samples["action"] - best).square().sum(1)
-        minibatch = algorithm.minibatch(samples, stream(number, "test"))
-        updates.apply(number, minibatch, algorithm.start(0.0), UpdateMetrics())
-    greedy = published(algorithm).greedy({"observation": np.ones((1, 3), np.float32)})[0]
-    np.testing.assert_allclose(greedy, best, atol=0.1)
 
 
 def test_each_minibatch_samples_standard_normal_noise_from_the_given_stream():
@@ -230,57 +153,9 @@ def test_exploration_noise_is_that_of_the_settings_and_not_of_loaded_weights():
     assert second.weights()["exploration_noise"] == np.float32(0.1)
 
 
-# --- what is published and kept -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("action", ["box", "matrix"])
-def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(action, normalize):
-    algorithm = new_td3(action, replace(SMALL, normalize_observations=normalize), observation="dict")
-    require_same_actions_from_a_checkpoint(algorithm)
-
-
-def test_the_next_update_depends_on_weights_and_state_alone():
-    config = replace(SMALL, normalize_observations=True)
-    require_same_update_from_weights_and_state(lambda seed: new_td3("box", config, seed=seed))
-
-
-def test_the_ema_networks_start_as_copies():
-    weights = new_td3("box", SMALL, seed=1).weights()
-    slow = [name for name in weights if name.startswith("ema_")]
-    assert len(slow) == 2 * 6
-    for name in slow:
-        np.testing.assert_array_equal(weights[name], weights[name.removeprefix("ema_")])
-
-
 # --- what is refused ----------------------------------------------------------------------------------------
-
-UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        (ACTIONS["discrete"], "discrete actions, but TD3 expects a bounded box: run `offbeat train dqn Test-v0`"),
-        (ACTIONS["multidiscrete"], "multidiscrete actions.*`offbeat train ppo Test-v0`"),
-        (ACTIONS["tree"], "mixed actions.*`offbeat train ppo Test-v0`"),
-        (UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\], but TD3 expects.*finite"),
-    ],
-)
-def test_other_actions_than_a_bounded_box_are_refused(action, words):
-    with pytest.raises(ConfigError, match=words):
-        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4))
 
 
 def test_the_precision_of_other_networks_is_refused():
     with pytest.raises(ConfigError, match=r"precision is bf16.*not supported by TD3"):
         replace(SMALL, precision="bf16")
-
-
-@pytest.mark.parametrize(
-    "values", [{"exploration_noise": -0.1}, {"target_policy_noise": -1}, {"target_noise_clip": -1}, {"policy_delay": 0}]
-)
-def test_settings_out_of_bounds_are_refused(values):
-    [name] = values
-    with pytest.raises(ConfigError, match=name):
-        build(TD3Config, values, "[td3]")
