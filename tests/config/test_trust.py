@@ -543,3 +543,12 @@ def test_the_remedy_for_refused_code_is_what_its_reader_can_do(code: Code, flags
         require(code, "runs/a")
     with flags_shown(flags):
         assert str(refused.value).endswith(f"{OWN} {remedy}")
+
+
+def test_a_run_of_ones_own_that_names_a_cluster_is_not_refused_as_code() -> None:
+    with flags_shown(True), pytest.raises(ConfigError) as refused:
+        require(Code(clusters=("connect to the Ray cluster a",)), "runs/a")
+    assert str(refused.value) == (
+        "runs/a would connect to the Ray cluster a. A cluster can run any code here, so no file may choose it. If the "
+        f"run and the cluster are your own, pass --trust-code. {RAY}"
+    )

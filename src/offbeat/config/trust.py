@@ -228,6 +228,11 @@ def _refusal(code: Code, refused: list[str], where: str) -> ConfigError:
     has_encoder = any(kind == "encoder" for kind, _ in code.paths)
     encoder = "" if not has_encoder else for_reader("", " For an encoder, offbeat.load takes encoder=MyEncoder.")
     cluster = " Or pass your own ray_address and ray_runtime_env, or none, with --set." if code.clusters else ""
+    if refused == list(code.clusters):
+        return ConfigError(
+            f"{where} would {printable('; '.join(refused))}. A cluster can run any code here, so no file may choose "
+            f"it. If the run and the cluster are your own, {HOW}.{cluster}"
+        )
     return ConfigError(
         f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor "
         f"named by you. Nothing was imported. If the code is your own, or you have read it, {_imports_of(code)}{HOW}"
