@@ -102,26 +102,41 @@ def listening_addresses(port: int) -> set[str]:
     return found
 
 
-def test_ray_that_was_started_here_is_closed_to_other_machines_ends_and_leaves_no_files(tmp_path: Path) -> None:
+def test_ray_that_was_started_here_is_closed_to_others_ends_and_leaves_no_files_or_variables(tmp_path: Path) -> None:
     """In a process of its own: in one that returns to a cluster from another one, Ray loses its actors."""
     code = "from tests.runtime.ray.test_cluster import start_ray_here; start_ray_here()"
     path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    said = run_python(code, folder=tmp_path, environment=os.environ | {"PYTHONPATH": path})
+    home = {"HOME": str(tmp_path), "PYTHONPATH": path}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHONBREAK"))}
+    said = run_python(code, folder=tmp_path, environment=environment | home)
     assert said.code == 0, said.err
+    assert not (tmp_path / ".ray").exists()
 
 
 def start_ray_here() -> None:
-    import ray
-
+    environment = dict(os.environ)
     handler, limit = signal.getsignal(signal.SIGTERM), resource.getrlimit(resource.RLIMIT_NOFILE)
     with connecting.connect(local_cpus=7, object_store_memory=connecting.LEAST_STORE) as started:
+        import ray
+        from ray._private.authentication import authentication_utils
+
         assert started.is_local
+        assert dict(os.environ) == environment
+        port = started.address.rpartition(":")[2]
+        with (
+            patch.object(connecting, "ANSWER_S", 60.0),
+            patch.object(connecting, "_PROBE", connecting._PROBE.replace("canonicalize_bootstrap_address(", "str(")),
+            pytest.raises(ConfigError, match=r"asks for a token.*: set RAY_AUTH_MODE=token"),
+        ):  # not another address of this machine, where this Ray does not listen
+            connecting._answering(started.address)
         assert [node.resources["CPU"] for node in started.nodes()] == [7.0]
         folder = Path(ray.nodes()[0]["RayletSocketName"]).parents[2]
         assert folder.is_dir()
         assert signal.getsignal(signal.SIGTERM) is handler
-        assert listening_addresses(int(started.address.rpartition(":")[2])) <= LOOPBACK
+        assert listening_addresses(int(port)) <= LOOPBACK
     assert not folder.exists()
+    assert dict(os.environ) == environment
+    assert not authentication_utils.is_token_auth_enabled(), "this process can connect to clusters without a token"
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
 
 

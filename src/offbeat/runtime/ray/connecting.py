@@ -13,6 +13,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from offbeat.core.errors import ConfigError
@@ -75,7 +77,7 @@ def connect(
         raise ConfigError('Ray is not installed here: run pip install "offbeat[ray]"')
     _require_address(address)
     # Without usage statistics. A call after the end of the connection is an error: it starts no other Ray.
-    with _variable("RAY_USAGE_STATS_ENABLED", "0"), _variable("RAY_ENABLE_AUTO_CONNECT", "0"):
+    with _variables_kept(RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_AUTO_CONNECT="0"):
         import ray
 
         if ray.is_initialized():
@@ -190,7 +192,7 @@ def _start(
     """Start Ray on this machine.
 
     Its files are in a folder of its own, so other programs do not find this Ray, and nothing is left of it. It listens
-    only on this machine: Ray runs any code that is sent to it.
+    only on this machine, and asks for a token of its own: Ray runs any code that is sent to it.
     """
     import ray
 
@@ -201,8 +203,11 @@ def _start(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     store = None if object_store_memory is None else max(LEAST_STORE, object_store_memory)
+    token = Path(folder, "token")  # else Ray would use the user's file ~/.ray/auth_token, or write one
+    token.write_text(token_hex())
     try:
-        with _listening_locally():
+        with _listening_locally(), _variables_kept(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token)):
+            _read_authentication()
             _init(
                 LOCAL,
                 num_cpus=max(usable_cores(), -int(-cpus // 1)),
@@ -216,10 +221,10 @@ def _start(
     except BaseException:
         ray.shutdown()
         watchdog.end()
+        _read_authentication()
         raise
-    return Cluster(
-        ray.get_runtime_context().gcs_address, is_local=True, closing=[ray.shutdown, watchdog.end, restore_limit]
-    )
+    closing = [ray.shutdown, watchdog.end, _read_authentication, restore_limit]
+    return Cluster(ray.get_runtime_context().gcs_address, is_local=True, closing=closing)
 
 
 def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: Any) -> None:
@@ -240,16 +245,25 @@ def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: An
 
 
 @contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable, if it is not set, for the duration of this context."""
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = value
+def _variables_kept(**defaults: str) -> Iterator[None]:
+    """Set environment variables that are not set; at the end of this context, restore all, also what Ray has set."""
+    before = dict(os.environ)
+    os.environ.update({**defaults, **before})
     try:
         yield
     finally:
-        os.environ.pop(name, None)
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _read_authentication() -> None:
+    """Let Ray, which has read them at its import, read the environment variables about tokens again."""
+    from ray import _raylet
+
+    raylet: Any = _raylet
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager
