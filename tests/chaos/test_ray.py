@@ -109,6 +109,7 @@ def test_no_ticket_is_lost_or_used_twice_when_actors_are_killed_and_a_node_is_re
         again = [text for text in it.said if "started again, at a marked cut" in text]
         assert batches.cuts == it.acting.restarts == len(again) == 3 + len(there)
         assert sum("was lost with its node" in text for text in again) == len(there)
+        assert sum("The actor is dead because its worker process has died" in text for text in again) == 3
 
 
 @pytest.mark.usefixtures("connected")

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from offbeat.experiments.file_digests import NETWORK_DISK_TIMEOUT_S
 from offbeat.experiments.launching import KILL_S, End
 from offbeat.experiments.node_job import Launch, NodeEnd
+from offbeat.runtime.ray.cluster import cause_of
 
 INTERRUPTED = 130
 """Exit code of a process that was stopped before it started."""
@@ -74,7 +75,7 @@ class RayProcess:
             return End(1, f"it could not be started on the node {self._host}: {error.cause}")
         except RayError as error:
             where = f"the node {self._host}" if self._host else "its node"
-            return End(1, f"{where}, or Ray's worker there, was lost ({_first_line(error)})", node_lost=True)
+            return End(1, f"{where}, or Ray's worker there, was lost ({cause_of(error)})", node_lost=True)
 
     def _poll_start(self) -> End | None:
         """Start the process when there are resources for it."""
@@ -190,9 +191,3 @@ class _Call(Generic[Result]):
         import ray
 
         return bool(ray.wait([self._reference], timeout=timeout_s)[0])
-
-
-def _first_line(error: Exception) -> str:
-    """Return the cause of an error of Ray."""
-    lines = str(error).splitlines()
-    return next((line for line in lines if line.startswith("The actor is dead")), lines[0] if lines else "no reason")

@@ -10,19 +10,34 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from offbeat.runtime.deadline import ROW, Deadline, Span
+from offbeat.runtime.ray import proxy as ray_proxy
 from offbeat.runtime.ray.cluster import Cluster, own_versions
 from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Started, TicketRows
 from offbeat.runtime.ray.proxy import ActorProxy
 
 
 class Answers:
-    """Stands for Ray's handle of an actor."""
+    """The answers of an actor, which also lets it be placed."""
 
     def __init__(self) -> None:
         self.futures: defaultdict[str, list[Future[Any]]] = defaultdict(list)
         """Of each method: the answers to its calls, oldest first."""
+        self.placed = 0
+        """How often the actor was placed."""
+
+    def place(self) -> Handle:
+        self.placed += 1
+        return Handle(self.futures)
+
+
+class Handle:
+    """Stands for Ray's handle of an actor."""
+
+    def __init__(self, futures: defaultdict[str, list[Future[Any]]]) -> None:
+        self.futures = futures
 
     def __getattr__(self, method: str) -> Any:
         return Method(self.futures[method])
@@ -49,7 +64,8 @@ def proxy_of(answers: Answers, deadline: Deadline | None = None) -> tuple[ActorP
     """Return a proxy whose answers are handled at once, and its deadline."""
     deadline = deadline or Deadline(np.zeros(ROW))
     cluster = cast(Cluster, None)
-    return ActorProxy(0, 0, answers, cluster, deadline, 100.0, lambda answer: answer(), lambda _proxy: None), deadline
+    place = answers.place
+    return ActorProxy(0, 0, place, cluster, deadline, 100.0, lambda answer: answer(), lambda _proxy: None), deadline
 
 
 def rows_of(ticket: int) -> ActedTickets:
@@ -146,3 +162,52 @@ def test_the_deadline_of_an_actor_that_has_started_is_the_one_for_work():
     answers.futures["start"][0].set_result(Started(1, "node", "127.0.0.1", own_versions()))
     assert deadline.time < of_start - 400
     assert deadline.span == Span.WORK
+
+
+LOST = RuntimeError("The actor died unexpectedly.\nThe actor died because its node has died. Node Id: 1")
+CANCELLED = RuntimeError("SchedulingCancelled: Actor creation cancelled.")
+
+
+@pytest.mark.parametrize("lost", [LOST, CANCELLED])
+def test_an_actor_whose_node_is_lost_before_it_runs_is_placed_again_and_has_not_died(lost, monkeypatch):
+    monkeypatch.setattr(ray_proxy, "PLACE_AGAIN_S", 0.0)
+    answers = Answers()
+    proxy, _ = proxy_of(answers)
+    answers.futures["start"][0].set_exception(lost)
+    proxy.ask()
+    assert (answers.placed, len(answers.futures["start"])) == (2, 2)
+    answers.futures["alive"][0].set_exception(lost)  # also of the actor that was lost
+    proxy.ask()
+    assert answers.placed == 2
+    assert proxy.is_alive()
+    answers.futures["alive"][1].set_result(RESTING)
+    answers.futures["start"][1].set_exception(LOST)
+    assert not proxy.is_alive()
+    assert proxy.exit_reason() == "was lost with its node"
+
+
+def test_an_actor_whose_nodes_are_lost_before_it_runs_ends_the_run_after_the_time_to_place_it(monkeypatch):
+    answers = Answers()
+    proxy, _ = proxy_of(answers)
+    answers.futures["start"][0].set_exception(CANCELLED)
+    monkeypatch.setattr(ray_proxy, "PLACE_S", 0.0)
+    assert not proxy.is_alive()
+    assert "no node had room for it" in proxy.no_restart_reason
+
+
+def test_an_actor_that_was_killed_is_not_placed_again(monkeypatch):
+    monkeypatch.setattr(ray_proxy, "PLACE_AGAIN_S", 0.0)
+    answers = Answers()
+    proxy, _ = proxy_of(answers)
+    answers.futures["start"][0].set_exception(LOST)
+    proxy.has_ended = True
+    proxy.ask()
+    assert answers.placed == 1
+
+
+def test_an_actor_that_has_died_is_reported_with_the_reason_of_ray():
+    answers = Answers()
+    proxy, _ = proxy_of(answers)
+    reason = "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR"
+    answers.futures["start"][0].set_exception(RuntimeError(f"The actor died unexpectedly.\n\tpid: 1\n{reason}"))
+    assert (proxy.exit_reason(), proxy.explained) == ("died", reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -95,7 +96,7 @@ class RayActing(GatedActing):
         proxy = ActorProxy(
             index,
             launch.incarnation,
-            actor.options(**self._options).remote(launch),
+            partial(actor.options(**self._options).remote, launch),
             self._cluster,
             self.board.deadlines[index],
             self.plan.runtime.stall_timeout_s,

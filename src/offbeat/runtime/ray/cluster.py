@@ -189,6 +189,13 @@ def version_differences(theirs: Mapping[str, str | None], where: str) -> str:
     )
 
 
+def cause_of(error: BaseException) -> str:
+    """Return the line of an error of Ray that has its cause: other lines have names and ids."""
+    lines = str(error).splitlines() or ["no reason"]
+    causes = (line for line in lines if line.startswith(("The actor is dead", "The actor died because")))
+    return next(causes, lines[0])
+
+
 def resources_text(resources: Mapping[str, float]) -> str:
     """Return resources for a message: '4 CPU, 1 GPU'."""
     return ", ".join(f"{amount:g} {name}" for name, amount in resources.items() if amount) or "no resources"

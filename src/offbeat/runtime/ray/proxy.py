@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from threading import Event, Lock
 from time import monotonic
 from typing import Any
 
 from offbeat.runtime.deadline import Deadline, Span
-from offbeat.runtime.ray.cluster import Cluster, version_differences
+from offbeat.runtime.ray.cluster import Cluster, cause_of, version_differences
 from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Failed, Started
 
 ASK_EVERY_S = 1.0
@@ -21,6 +22,8 @@ ANSWER_S = 10.0
 """Seconds that an answer may take, in addition to the time limit of what the actor does."""
 PLACE_S = 600.0
 """Seconds to wait for a node with room for an actor, and for its process."""
+PLACE_AGAIN_S = 1.0
+"""Seconds after which an actor is placed again, if its node was lost before its process ran."""
 
 CONCURRENCY_GROUP = "questions"
 """The thread of an actor that answers while it acts."""
@@ -52,7 +55,7 @@ class ActorProxy:
         self,
         index: int,
         incarnation: int,
-        actor: Any,
+        place: Callable[[], Any],
         cluster: Cluster,
         deadline: Deadline,
         stall_s: float,
@@ -64,7 +67,8 @@ class ActorProxy:
         Args:
             index: index of the actor.
             incarnation: number of actors with this index before it.
-            actor: Ray's handle.
+            place: lets Ray place the actor, and returns its handle. Is called again if the actor's node is lost before
+                its process runs: Ray also chooses nodes of which it does not know yet that they are lost.
             cluster: the cluster.
             deadline: the deadline that the supervisor reads. It repeats what the actor answers.
             stall_s: seconds of its first deadline after the start, until it has answered a question.
@@ -72,11 +76,12 @@ class ActorProxy:
             on_kill: is called before the actor is killed: its tickets are refused from then on.
         """
         self.index, self.incarnation = index, incarnation
-        self._actor, self._cluster, self._deadline, self._stall_s = actor, cluster, deadline, stall_s
+        self._place, self._cluster, self._deadline, self._stall_s = place, cluster, deadline, stall_s
         self._on_answer, self._on_kill = on_answer, on_kill
         self.ready, self.has_ended = False, False
         self._end_lock = Lock()
-        """Protects `has_ended`, which the learner's thread sets: no deadline of this actor is set after that."""
+        """Protects `has_ended`, which the learner's thread sets: after that, no deadline of this actor is set, and it
+        is not placed."""
         self.placed = False
         """Whether its process runs."""
         self.failure = self.explained = self.no_restart_reason = ""
@@ -96,12 +101,18 @@ class ActorProxy:
         self._end_reason = ""
         """How it ended; empty while it runs."""
         self._reported, self._closed = Event(), Event()
-        self._asked_at, self._is_asked, self._asked_snapshot = 0.0, False, -1
+        self._asked_snapshot = -1
         deadline.set(Span.START, PLACE_S + ANSWER_S)
-        self._call("start", then=self._take_start)
-        self.ask()
+        self._start(place())
 
     # --- messages -------------------------------------------------------------------------------------------
+
+    def _start(self, actor: Any) -> None:
+        """Let an actor start; `actor`: Ray's handle."""
+        self._actor, self._place_lost_at = actor, inf
+        self._asked_at, self._is_asked = 0.0, False
+        self._call("start", then=self._take_start)
+        self.ask()
 
     def act(
         self, assignments: Sequence[Assignment], references: Sequence[Any], then: Callable[[ActedTickets, float], None]
@@ -120,7 +131,11 @@ class ActorProxy:
         self._call("act", list(assignments), *references, then=partial(self._take_rows, sent))
 
     def ask(self) -> None:
-        """Ask whether the actor makes progress, at most every ASK_EVERY_S seconds."""
+        """Ask whether the actor makes progress, at most every ASK_EVERY_S seconds; place it again if that is due."""
+        if monotonic() - self._place_lost_at >= PLACE_AGAIN_S:
+            with self._end_lock:
+                if not self.has_ended:
+                    self._start(self._place())
         if not self._is_asked and monotonic() - self._asked_at >= ASK_EVERY_S:
             self._asked_at, self._is_asked = monotonic(), True
             self._call("alive", then=self._take_alive)
@@ -141,12 +156,15 @@ class ActorProxy:
         if method in QUESTIONS:
             remote = remote.options(concurrency_group=CONCURRENCY_GROUP)
         future = remote.remote(*arguments).future()
-        future.add_done_callback(lambda answer: self._on_answer(partial(self._handle, then, answer)))
+        handle = partial(self._handle, self._actor, then)
+        future.add_done_callback(lambda answer: self._on_answer(partial(handle, answer)))
 
     # --- answers --------------------------------------------------------------------------------------------
 
-    def _handle(self, then: Callable[[Any], None], future: Future[Any]) -> None:
-        """Handle an answer, or the loss of the actor."""
+    def _handle(self, actor: Any, then: Callable[[Any], None], future: Future[Any]) -> None:
+        """Handle an answer, or the loss of the actor; nothing of one that was placed again."""
+        if actor is not self._actor:
+            return
         if (error := future.exception()) is not None:
             self._lose(error)
         elif isinstance(answer := future.result(), Failed):
@@ -213,8 +231,13 @@ class ActorProxy:
 
     def _lose(self, error: BaseException) -> None:
         """Note that the actor does not answer any more, because of an error of Ray."""
-        self.failure = self.failure or str(error)
-        self._end_reason = self._end_reason or ("was lost with its node" if "node has died" in str(error) else "died")
+        text = str(error)
+        is_node_lost = "node has died" in text
+        if not self.placed and (is_node_lost or "Actor creation cancelled" in text):
+            self._place_lost_at = min(self._place_lost_at, monotonic())
+            return
+        self.failure, self.explained = self.failure or text, self.explained or ("" if is_node_lost else cause_of(error))
+        self._end_reason = self._end_reason or ("was lost with its node" if is_node_lost else "died")
 
     # --- supervision ----------------------------------------------------------------------------------------
 
