@@ -134,18 +134,18 @@ def _answering(address: str) -> str:
         address, source = variable, " (from RAY_ADDRESS)"
         _require_address(address, source)
     try:
-        probe = _probe(address)
+        code, printed, stderr = _probe(address)
     except subprocess.TimeoutExpired:
         raise _no_answer(address, source, f"within {ANSWER_S:g} s") from None
-    if probe.returncode == 0:
-        return probe.stdout.strip()
-    errors = probe.stderr.splitlines()
+    if code == 0:
+        return printed.strip()
+    errors = stderr.splitlines()
     if "none" in errors:
         raise ConfigError(
             "there is no Ray cluster on this machine: start one with `ray start --head`, or pass its address, such as "
             "10.0.0.1:6379; or leave the address out to start Ray for this run"
         )
-    if "authentication token" in probe.stderr.lower():
+    if "authentication token" in stderr.lower():
         raise ConfigError(
             f"the Ray cluster at {address}{source} asks for a token, which is missing or wrong here: set "
             "RAY_AUTH_MODE=token, and copy the file ~/.ray/auth_token from the head of the cluster"
@@ -153,8 +153,8 @@ def _answering(address: str) -> str:
     raise _no_answer(address, source, f"({errors[-1] if errors else 'no reason was given'})")
 
 
-def _probe(address: str) -> subprocess.CompletedProcess[str]:
-    """Run `_PROBE`; raise TimeoutExpired if nobody answers in time."""
+def _probe(address: str) -> tuple[int, str, str]:
+    """Run `_PROBE`; return its exit code and what it has printed. Raise TimeoutExpired if nobody answers in time."""
     with subprocess.Popen(  # noqa: S603 - our own code, in the same Python
         [sys.executable, "-c", _PROBE, address],
         stdout=subprocess.PIPE,
@@ -169,7 +169,7 @@ def _probe(address: str) -> subprocess.CompletedProcess[str]:
         except subprocess.TimeoutExpired:
             probe.kill()
             raise
-    return subprocess.CompletedProcess(probe.args, probe.returncode, printed, errors)
+    return probe.returncode, printed, errors
 
 
 def _no_answer(address: str, source: str, reason: str) -> ConfigError:
