@@ -243,3 +243,32 @@ def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path
     if number != signal.SIGKILL:
         assert ended.code == 130, ended.err
         assert status_of(tmp_path / "run")["state"] == "interrupted"
+
+
+ASKS_OFTEN = "from offbeat.runtime.ray import cluster_watch; cluster_watch.ASK_EVERY_S = 0.2\n"
+"""Code with which a run needs no twenty seconds to notice that the head is lost."""
+LOST = [
+    ("raylet", "Ray has ended on this machine: its raylet was stopped or killed"),
+    *thorough(("gcs_server", "the head of the Ray cluster at [^ ]* does not answer")),
+]
+"""A program of Ray, and what a run says when it was killed."""
+
+
+@pytest.mark.parametrize(("program", "reason"), LOST)
+def test_a_run_whose_ray_is_lost_ends_with_the_reason_and_a_checkpoint(tmp_path, program, reason):
+    """An env hangs when it is lost: while something is put into the object store, Ray ends the process at once."""
+    run_envs = ("tests.sample_envs.run_envs",)
+    patient = {"imports": run_envs, "steps": 10**6, "step_timeout_s": 1000.0}
+    run = Started(small_arguments(Path("run"), "runs/HangsOnce-v0", **ON_RAY, **patient), tmp_path, ASKS_OFTEN + GROUP)
+    run.wait_until((tmp_path / "SLEEPING").exists)
+    time.sleep(1.0)  # all that was acted is learned from
+    assert not has_saved(tmp_path / "run")
+    started = descendants(run.process.pid)
+    (lost,) = [pid for pid in started if Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0].endswith(program)]
+    os.kill(lost, signal.SIGKILL)
+    ended = run.end()
+    assert (ended.code, status_of(tmp_path / "run")["state"]) == (1, "failed"), ended.err
+    assert re.search(reason, ended.err), ended.err
+    assert "offbeat resume run" in ended.err
+    assert has_saved(tmp_path / "run")
+    wait_until(lambda: not any(map(is_alive, started)))

@@ -30,7 +30,7 @@ def hanging() -> Iterator[tuple[Dispatcher, Event]]:
     board = PaceBoard(parts.arrays, 1)
     board.reset(0, 0)
     gate = LearnerGate(board, parts.plan.pace, parts.timings, 1)
-    started = Dispatcher(parts.plan, parts.memory, board, gate.acting_bells[0], gate.own_bell)
+    started = Dispatcher(parts.plan, parts.memory, board, gate.acting_bells[0], gate.own_bell, lambda: None)
     asked, released = Event(), Event()
 
     def ask() -> None:

@@ -24,13 +24,17 @@ from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot, Plan
 from offbeat.runtime.ray.cluster import Cluster, resources_text
+from offbeat.runtime.ray.cluster_watch import ClusterWatch
 from offbeat.runtime.ray.connecting import LEAST_STORE, LOCAL, connect
 from offbeat.runtime.ray.dispatcher import Dispatcher
+from offbeat.runtime.ray.last_words import LastWords
 from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
 from offbeat.runtime.ray.network import network_of
 from offbeat.runtime.ray.placement import options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.runtime.training_loop import TrainingLoop
 
 NOTIFY_PLACE_S, NOTIFY_PLACE_EVERY_S = 10.0, 60.0
 """Seconds without a place for an actor after which the user is notified, and between two such messages."""
@@ -52,8 +56,11 @@ class RayActing(GatedActing):
             self._cluster.require_versions()
             super().__init__(parts, learned, acting_bells=1)
             made.callback(self.gate.discard)
-            (bell,) = self.gate.acting_bells
-            self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, self.gate.own_bell)
+            (bell,), own_bell = self.gate.acting_bells, self.gate.own_bell
+            self._cluster_watch = ClusterWatch(self._cluster.raylet, self._cluster.address)
+            made.callback(self._cluster_watch.close)
+            require_store = self._cluster_watch.require_raylet
+            self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, own_bell, require_store)
             made.pop_all()
         self._supervisor: Supervisor[ActorProxy] = Supervisor(
             self._start, self.board, runtime, reporting, role="actor", work="ticket", changes_result=True
@@ -107,6 +114,7 @@ class RayActing(GatedActing):
         return proxy
 
     def watch(self) -> None:
+        self._cluster_watch.require()
         self._dispatcher.watch()
         self._supervisor.watch()
         self._notify_if_waiting()
@@ -152,8 +160,12 @@ class RayActing(GatedActing):
         with ExitStack() as closing:  # also if a step fails
             closing.callback(self._discard_gate)
             closing.callback(self._cluster.close)
+            closing.callback(self._cluster_watch.close)
             closing.callback(self._dispatcher.end)
-            closing.callback(self._supervisor.close)
+            if self._cluster_watch.lost:  # Ray ends the actors
+                self._cluster.abandon()
+            else:
+                closing.callback(self._supervisor.close)
             self.gate.close()
             for proxy in self._supervisor.processes:
                 proxy.close()
@@ -189,4 +201,12 @@ def _slot_bytes(rows: RowMessage) -> int:
     return sum(array.nbytes for array in rows.new_slot().values())
 
 
-RUNTIME = PacedRuntime(RayActing)
+class RayRuntime(PacedRuntime):
+    """The runtime, whose process can be ended by Ray."""
+
+    def loop(self, parts: PacedParts, learned: int, services: RunServices, closing: ExitStack) -> TrainingLoop:
+        closing.callback(LastWords(services.directory).end)
+        return super().loop(parts, learned, services, closing)
+
+
+RUNTIME = RayRuntime(RayActing)

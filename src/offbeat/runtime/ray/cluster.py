@@ -56,6 +56,7 @@ class Cluster:
         self.address, self.is_local, self._closing = address, is_local, list(closing)
         self._kills: list[Any] = []
         """References of the tasks that kill processes."""
+        self._is_lost = False
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +68,7 @@ class Cluster:
 
     def close(self) -> None:
         """End the connection, and Ray if it was started for it. A connection that was found stays."""
-        if self._kills:
+        if self._kills and not self._is_lost:
             import ray
 
             ray.wait(self._kills, num_returns=len(self._kills), timeout=KILL_S)
@@ -141,8 +142,22 @@ class Cluster:
 
         return str(ray.get_runtime_context().get_node_id())
 
+    @property
+    def raylet(self) -> str:
+        """The path of the socket of Ray's process on the node of this process; '' if it is not known."""
+        import ray
+
+        nodes: Any = ray.nodes
+        return next((str(node["RayletSocketName"]) for node in nodes() if node["NodeID"] == self.own_node), "")
+
+    def abandon(self) -> None:
+        """Note that Ray has ended: nothing more is asked of it, because it would not answer."""
+        self._is_lost = True
+
     def kill(self, node: str, pid: int) -> None:
         """Kill a process on a node, with its process group, if the node is there; do not wait for it."""
+        if self._is_lost:
+            return
 
         def kill_group(pid: int) -> None:
             from contextlib import suppress

@@ -8,7 +8,7 @@ finished.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +55,15 @@ class Waits:
 class Dispatcher:
     """See the module's docstring."""
 
-    def __init__(self, plan: Plan, memory: Memory, board: PaceBoard, bell: Bell, learner_bell: Bell) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        memory: Memory,
+        board: PaceBoard,
+        bell: Bell,
+        learner_bell: Bell,
+        require_store: Callable[[], None],
+    ) -> None:
         """Make a dispatcher without actors.
 
         Args:
@@ -64,6 +72,7 @@ class Dispatcher:
             board: counters of the run, in this process.
             bell: wakes the dispatcher; the learner rings it too.
             learner_bell: wakes the learner.
+            require_store: is called before something is put into the object store, and may raise.
         """
         self._plan, self._board, self._bell = plan, board, bell
         self._gates = [
@@ -71,7 +80,8 @@ class Dispatcher:
         ]
         pairs = zip(plan.policies, memory.policies, strict=True)
         self._rows = [(RowMessage(policy), slots) for policy, (slots, _) in pairs if policy.trained]
-        self._published = PublishedVersions([weights for _, weights in memory.policies], plan.pace.versions)
+        weights = [weights for _, weights in memory.policies]
+        self._published = PublishedVersions(weights, plan.pace.versions, require_store)
         self._proxies: dict[int, ActorProxy] = {}
         """The newest incarnation of each actor, by index; none while it is replaced."""
         self._spent: dict[int, Mapping[str, float]] = {}

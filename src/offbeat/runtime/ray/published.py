@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,15 @@ from offbeat.memory.weights import Weights
 class PublishedVersions:
     """References to versions of the weights of all policies."""
 
-    def __init__(self, weights: Sequence[Weights], versions: int) -> None:
+    def __init__(self, weights: Sequence[Weights], versions: int, require_store: Callable[[], None]) -> None:
         """Start without a reference.
 
         Args:
             weights: the published weights of each policy.
             versions: number of versions that tickets in flight may need.
+            require_store: raises an error if the object store does not exist any more: Ray would end this process.
         """
-        self._weights, self._versions = weights, versions
+        self._weights, self._versions, self._require_store = weights, versions, require_store
         self._references: dict[int, Any] = {}
         self.size = 0
         """Bytes of a version."""
@@ -44,5 +45,6 @@ class PublishedVersions:
     def _put(self, vector: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
         import ray
 
+        self._require_store()
         self.size = vector.nbytes
         return ray.put(vector)

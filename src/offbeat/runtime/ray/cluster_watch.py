@@ -1,0 +1,88 @@
+"""Notices that Ray has ended on this machine, or that the head of its cluster does not answer.
+
+Ray ends the process that uses it in both cases, without a word: a few milliseconds after its own process on this
+machine, the raylet, has ended, and a minute after the head. A run that notices it before can save a checkpoint.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from time import monotonic
+
+from offbeat.core.errors import RunFailed
+
+ASK_EVERY_S = 5.0
+"""Seconds between two questions to the head."""
+ANSWER_S = 1.0
+"""Seconds in which the system of the head's machine must accept a connection, however busy the head is."""
+TRIES = 4
+"""Questions without an answer, one after the other, after which the head is lost."""
+
+
+class ClusterWatch:
+    """Watches the raylet of this process's node, and the head. `close` it."""
+
+    def __init__(self, raylet: str, head: str) -> None:
+        """Connect to the raylet.
+
+        Args:
+            raylet: path of its socket.
+            head: host:port of the head.
+        """
+        self._raylet = socket.socket(socket.AF_UNIX)
+        """A connection over which nothing is sent; the system closes it when the raylet ends."""
+        self._head = head
+        self._asked_at, self._unanswered = monotonic(), 0
+        self.lost = ""
+        """What was lost, for messages; empty while nothing is lost."""
+        try:
+            self._raylet.setblocking(False)
+            self._raylet.connect(raylet)
+        except OSError:
+            self._note_raylet_lost()
+
+    def require(self) -> None:
+        """Require that both are there. Takes a microsecond, and a round trip of the network at most every few seconds.
+
+        Raises:
+            RunFailed: one of them is lost.
+        """
+        self.require_raylet()
+        if not self.lost and monotonic() - self._asked_at >= ASK_EVERY_S:
+            self._asked_at = monotonic()
+            self._unanswered = 0 if _accepts(self._head) else self._unanswered + 1
+            if self._unanswered >= TRIES:
+                self.lost = f"the head of the Ray cluster at {self._head} does not answer: it has ended, or is cut off"
+        self._raise_loss()
+
+    def require_raylet(self) -> None:
+        """Require that Ray runs on this machine; as `require`, in any thread, without a look at the head."""
+        with suppress(BlockingIOError):
+            try:
+                ended = self._raylet.recv(1) == b""
+            except ConnectionError:
+                ended = True
+            if ended:
+                self._note_raylet_lost()
+        self._raise_loss()
+
+    def _note_raylet_lost(self) -> None:
+        self.lost = "Ray has ended on this machine: its raylet was stopped or killed, perhaps because memory was short"
+
+    def _raise_loss(self) -> None:
+        if self.lost:
+            raise RunFailed(f"{self.lost}. Look at the logs of Ray, /tmp/ray/session_latest/logs")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._raylet.close()
+
+
+def _accepts(address: str) -> bool:
+    """Whether somebody accepts a connection at host:port."""
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+        return True
+    return False

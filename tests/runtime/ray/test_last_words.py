@@ -1,0 +1,44 @@
+"""What is said of a run whose process ends at once, as Ray may end it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.runs import status_of
+
+from offbeat.run_directory.directory import RunDirectory
+
+STARTS = """
+import os
+from pathlib import Path
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.ray.last_words import LastWords
+words = LastWords(RunDirectory(Path("run")))
+"""
+
+
+def said_after(code: str, folder: Path) -> str:
+    """Run code after the start of a run, and return what was printed until also the helper had ended."""
+    (folder / "run").mkdir()
+    RunDirectory(folder / "run").write_status("running")
+    command = [sys.executable, "-c", STARTS + code]
+    return subprocess.run(command, cwd=folder, stderr=subprocess.PIPE, text=True, timeout=120, check=False).stderr
+
+
+@pytest.mark.parametrize("code", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
+def test_a_run_whose_process_is_ended_at_once_has_failed_and_its_user_reads_how_to_resume_it(tmp_path, code):
+    said = said_after(code, tmp_path)
+    assert "its process was killed, or ended by Ray" in said
+    assert '`offbeat.resume("run")` resumes from its latest checkpoint' in said
+    status = status_of(tmp_path / "run")
+    assert (status["state"], status["phase"]) == ("failed", None)
+    assert status["reason"].startswith("its process was killed")
+
+
+@pytest.mark.parametrize("code", ["words.end()", "RunDirectory(Path('run')).write_status('finished'); os._exit(1)"])
+def test_a_run_that_ends_in_order_or_has_ended_before_gets_no_last_words(tmp_path, code):
+    assert said_after(code, tmp_path) == ""
+    assert status_of(tmp_path / "run")["state"] != "failed"
