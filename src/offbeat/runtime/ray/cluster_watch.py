@@ -12,6 +12,8 @@ from time import monotonic
 
 from offbeat.core.errors import RunFailed
 
+CONNECT_S = 30.0
+"""Seconds to connect to the raylet."""
 ASK_EVERY_S = 5.0
 """Seconds between two questions to the head."""
 ANSWER_S = 1.0
@@ -36,11 +38,10 @@ class ClusterWatch:
         self._asked_at, self._unanswered = monotonic(), 0
         self.lost = ""
         """What was lost, for messages; empty while nothing is lost."""
-        try:
-            self._raylet.setblocking(False)
+        self._raylet.settimeout(CONNECT_S)
+        with suppress(OSError):  # it has ended: what is read then is an error
             self._raylet.connect(raylet)
-        except OSError:
-            self._note_raylet_lost()
+        self._raylet.setblocking(False)
 
     def require(self) -> None:
         """Require that both are there. Takes a microsecond, and a round trip of the network at most every few seconds.
@@ -49,7 +50,7 @@ class ClusterWatch:
             RunFailed: one of them is lost.
         """
         self.require_raylet()
-        if not self.lost and monotonic() - self._asked_at >= ASK_EVERY_S:
+        if monotonic() - self._asked_at >= ASK_EVERY_S:
             self._asked_at = monotonic()
             self._unanswered = 0 if _accepts(self._head) else self._unanswered + 1
             if self._unanswered >= TRIES:
@@ -58,17 +59,17 @@ class ClusterWatch:
 
     def require_raylet(self) -> None:
         """Require that Ray runs on this machine; as `require`, in any thread, without a look at the head."""
-        with suppress(BlockingIOError):
-            try:
-                ended = self._raylet.recv(1) == b""
-            except ConnectionError:
-                ended = True
-            if ended:
-                self._note_raylet_lost()
+        try:
+            ended = self._raylet.recv(1) == b""
+        except BlockingIOError:
+            ended = False
+        except OSError:
+            ended = True
+        if ended:
+            self.lost = (
+                "Ray has ended on this machine: its raylet was stopped or killed, perhaps because memory was short"
+            )
         self._raise_loss()
-
-    def _note_raylet_lost(self) -> None:
-        self.lost = "Ray has ended on this machine: its raylet was stopped or killed, perhaps because memory was short"
 
     def _raise_loss(self) -> None:
         if self.lost:
