@@ -100,8 +100,10 @@ class Checkpoints(package.Callback):
         self.steps = set(folder.glob("step-*"))
 
 
-def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines_and_checkpoints(tmp_path):
-    whole = small_run(tmp_path / "run", checkpoint_every=300, checkpoints_kept=3, eval_every=300, eval_episodes=2)
+@pytest.mark.parametrize("settings", [{}, {"passes": 3, "resident_batches": 2}])
+def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines_and_checkpoints(tmp_path, settings):
+    saved: dict[str, Any] = {"checkpoint_every": 300, "checkpoints_kept": 3, "eval_every": 300, "eval_episodes": 2}
+    whole = small_run(tmp_path / "run", **saved, **settings)
     lines, weights = lines_of(whole.path), weights_of(whole.path)
     checkpoints = whole.path / "checkpoints"
     older, best = min(checkpoints.glob("step-*")), (checkpoints / "best").resolve()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter as clock
+from typing import Any
 
 from offbeat.algorithms.base import Batch
 from offbeat.core.types import Tree
@@ -113,14 +115,14 @@ class UnrollFeed(Feed):
             del self._in_use[number]
             self._buffers_of(number).release()
 
-    def checkpoint_arrays(self) -> Tree | None:
-        return self._resident_arrays() or None
+    def state(self) -> dict[str, Any]:
+        return {"batches": {"learned": self._learned, "resident": self._resident_arrays()}}
 
-    def load_checkpoint(self, arrays: Tree | None, step: int) -> str:
-        self._learned = step
+    def restore(self, state: Mapping[str, Any]) -> None:
+        saved = state["batches"]
+        self._learned = saved["learned"]
         for name, array in self._resident_arrays().items():
-            array[...] = (arrays or {})[name]
-        return ""
+            array[...] = saved["resident"][name]
 
     def _resident_arrays(self) -> Tree:
         """Return the arrays of the batches that are used again, as views, by number of the batch and field."""
