@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.sac_config import SACConfig
+from offbeat.config.changes import fixed_settings
 from offbeat.config.config import Config
 from offbeat.config.config_file import load
 from offbeat.config.policies import names_of, read_policies, tables_of
@@ -211,21 +212,21 @@ def test_the_single_policy_has_the_config_of_the_run():
         "shared",
     ],
 )
-def test_agents_and_what_is_trained_are_part_of_the_topology(changed):
-    assert config().topology() == config().topology()
-    before, after = config().topology(), config(changed).topology()
+def test_agents_and_what_is_trained_are_fixed(changed):
+    assert fixed_settings(config()) == fixed_settings(config())
+    before, after = fixed_settings(config()), fixed_settings(config(changed))
     assert any(before[key] != after.get(key) for key in before)  # what a resume compares
 
 
-def test_settings_of_a_policy_that_a_resume_may_change_are_not_part_of_the_topology():
+def test_settings_of_a_policy_that_a_resume_may_change_are_not_fixed():
     other = {**TABLES, "good": {"agents": "agent_*", "settings": {"learning_rate": 0.1}}}
-    assert config().topology() == config(other).topology()
+    assert fixed_settings(config()) == fixed_settings(config(other))
 
 
-def test_settings_of_a_policy_that_its_replay_depends_on_are_part_of_the_topology():
+def test_settings_of_a_policy_that_its_replay_depends_on_are_fixed():
     tables = [only(settings={"prioritized": prioritized}) for prioritized in (True, False)]
-    first, second = (config(each, "sac").topology() for each in tables)
-    assert {key for key in first if first[key] != second[key]} == {"policies.mine.prioritized"}
+    first, second = (fixed_settings(config(each, "sac")) for each in tables)
+    assert {key for key in first if first[key] != second[key]} == {"policies.mine.settings.prioritized"}
 
 
 # --- refusals -----------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ def state_of(run: Path) -> Any:
         (("counters",), None, "counters is None, but a table of keys and values is expected"),
         (("best",), "high", "best 'high', which is not valid"),
         (("runtime",), [], r"runtime \[\]"),
+        (("settings",), [], r"settings \[\]"),
         (("versions",), {}, r"versions \[\]"),
         (("progress",), {"1": 0.5}, "progress"),
         (("learner", "adam"), {}, "learner, adam {}"),

@@ -11,7 +11,7 @@ from offbeat.config.flat_values import values_of
 from offbeat.config.league import LEAGUE
 from offbeat.config.new_run import anew, from_weights
 from offbeat.config.own_settings import POLICIES, parts_of, setting_of
-from offbeat.config.policies import read_policies
+from offbeat.config.policies import names_of, read_policies
 from offbeat.config.policy_choice import choice_of
 from offbeat.config.resolve import with_settings
 from offbeat.config.run_config import LIMITS, REPORTING, STARTS_FROM, RunConfig
@@ -95,6 +95,21 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
         if reason := against or _reason_against_value(after, key, old, new):
             raise _refused(config, run, given, key, old, new, *reason)
     return after
+
+
+def fixed_settings(config: Config) -> dict[str, object]:
+    """Return, by key, the settings that a checkpoint depends on: a resume compares them with those of its config.toml.
+
+    Of each policy these are its agents, whether it learns, and its own values of such keys.
+    """
+    keys = {*hints_of(RuntimeConfig), *config.settings.topology_keys} - MAY_DIFFER
+    fixed = {
+        key: value for key, value in values_of(config).items() if key.startswith(LEAGUE) or setting_of(key) in keys
+    }
+    fixed["policies"] = ", ".join(config.policies or names_of(()))
+    for name, policy in config.policies.items():
+        fixed |= {f"{POLICIES}{name}.agents": list(policy.agents), f"{POLICIES}{name}.train": policy.train}
+    return fixed
 
 
 def _same_policies(config: Config, given: object) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from offbeat.config.devices import require_devices
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.inference import require_inference
-from offbeat.config.league import LEAGUE, LeagueConfig
+from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import NO_POLICIES, Policies, names_of, require_names, require_weights, tables_of
 from offbeat.config.policy_agents import Assignment, assigned, owners, separate
 from offbeat.config.policy_settings import settings_of_policy
@@ -244,24 +244,6 @@ class Config:
         updates among threads of its own.
         """
         return self.runtime.learner_threads or 1
-
-    def topology(self) -> dict[str, object]:
-        """Return, by key, the settings that must not change when a run is resumed.
-
-        Of each policy these are its agents, whether it learns, and its own values of such keys.
-        """
-        tables = self.tables()
-        own = tables[self.run.algorithm]
-        keys = self.settings.topology_keys
-        topology = {**tables["runtime"], **{key: own[key] for key in keys}}
-        topology["policies"] = ", ".join(self.policies or names_of(()))
-        for name, policy in self.policies.items():
-            fixed = {"agents": policy.agents, "train": policy.train}
-            fixed |= {key: value for key, value in policy.settings.items() if key in keys}
-            topology |= {f"policies.{name}.{key}": in_toml(value) for key, value in fixed.items()}
-        if self.league is not None:
-            topology |= {f"{LEAGUE}{key}": value for key, value in tables["league"].items()}
-        return topology
 
     def tables(self) -> dict[str, dict[str, object]]:
         """Return the tables as config.toml has them."""

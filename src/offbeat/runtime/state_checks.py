@@ -38,13 +38,12 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
     """
     where = f"the state of {run}"
     counted = build(Counters, state.get("counters"), f"{where}, counters", _CHANGED)
-    layout, best = state.get("runtime"), state.get("best")
-    if not isinstance(layout, dict) or not isinstance(layout.get("runtime"), str):
-        raise _wrong(where, "runtime", layout)
+    best = state.get("best")
+    for name, kind in {"runtime": str, "settings": dict, "recorder": dict}.items():
+        if not isinstance(state.get(name), kind):
+            raise _wrong(where, name, state.get(name))
     if not (best is None or _is_number(best)):
         raise _wrong(where, "best", best)
-    if not isinstance(state.get("recorder"), dict):
-        raise _wrong(where, "recorder", state.get("recorder"))
     if not _are_evaluations(state.get("evaluations")):
         raise _wrong(where, "evaluations", state.get("evaluations"))
     policies = list(_states_of_policies(state, where))
@@ -52,7 +51,7 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         if not isinstance(policy.get("learner"), dict) or not isinstance(policy["learner"].get("algorithm"), dict):
             raise _wrong(path, "learner", policy.get("learner"))
     _require_recorder(state["recorder"], f"{where}, recorder")
-    if runtime_entry(layout["runtime"]).workers_learn:
+    if runtime_entry(state["runtime"]).workers_learn:
         _require_workers(state, counted, where)
         return
     for path, policy in policies:

@@ -14,6 +14,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any
 
+from offbeat.config.changes import fixed_settings
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import blas_kernels, usable_core_numbers
 from offbeat.core.types import Tree
@@ -324,7 +325,8 @@ class TrainingLoop(ABC):
     def _state(self) -> dict[str, Any]:
         return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
-            "runtime": self._parts.config.topology(),
+            "runtime": self._parts.config.runtime.runtime,
+            "settings": fixed_settings(self._parts.config),
             "blas_kernels": blas_kernels(),
             **self._workforce.state(),
             "recorder": self.metrics.recorder.state(self.metrics.timings()),

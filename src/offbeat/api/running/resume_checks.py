@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.config.changes import MAY_DIFFER, changed_config
+from offbeat.config.changes import changed_config, fixed_settings
 from offbeat.config.config import Config
 from offbeat.config.new_run import from_weights
 from offbeat.config.runtimes import runtime_entry
@@ -65,7 +65,7 @@ def config_to_resume(before: Config, run: Path, state: dict[str, Any], given: Ma
     # The runtime changes first, because it decides which of the other settings are supported.
     config = changed_config(before.in_runtime(runtime).without_limits(), settings, run)
     _refuse_finished(config, run, state)
-    _require_topology(state, config, run)
+    _require_fixed_settings(state, config, run)
     require_tracker(config.run.tracker)
     return config
 
@@ -114,7 +114,7 @@ def _require_same_runtime_kind(state: dict[str, Any], given: Mapping[str, object
     Raises:
         ConfigError: the state of a lock-free run is divided among its workers.
     """
-    before, runtime = state["runtime"]["runtime"], str(given["runtime"])
+    before, runtime = state["runtime"], str(given["runtime"])
     if runtime_entry(before).workers_learn != runtime_entry(runtime).workers_learn:
         raise ConfigError(
             f"{run} used the {before} runtime and cannot be resumed in {runtime}: in hogwild each worker has a part of "
@@ -122,8 +122,8 @@ def _require_same_runtime_kind(state: dict[str, Any], given: Mapping[str, object
         )
 
 
-def _require_topology(state: dict[str, Any], config: Config, run: Path) -> None:
-    """Refuse to resume with another topology: the saved envs, tickets and versions depend on it.
+def _require_fixed_settings(state: dict[str, Any], config: Config, run: Path) -> None:
+    """Refuse to resume with other settings that the saved envs, tickets and versions depend on.
 
     Args:
         state: the state of the checkpoint.
@@ -133,11 +133,11 @@ def _require_topology(state: dict[str, Any], config: Config, run: Path) -> None:
     Raises:
         ConfigError: with the differences.
     """
-    current = config.topology()
+    current = fixed_settings(config)
     differences = [
         f"{key} is {value} in the checkpoint and {current.get(key)} now"
-        for key, value in state["runtime"].items()
-        if key not in MAY_DIFFER and current.get(key) != value
+        for key, value in state["settings"].items()
+        if current.get(key) != value
     ]
     if differences:
         raise ConfigError(
