@@ -195,8 +195,8 @@ def test_a_terminal_without_unicode_gets_ascii():
 
 
 def test_a_sparkline_rises_with_its_points():
-    assert sparkline([0.0, 1.0, 2.0, 3.0], ascii_only=False, width=4) == "▁▃▆█"
-    assert sparkline([5.0, 5.0], ascii_only=True, width=3) == "..."
+    assert sparkline([0.0, 1.0, 2.0, 3.0], ascii_only=False) == "▁▁▃▃▃▃▆▆▆▆██"
+    assert sparkline([5.0, 5.0], ascii_only=True) == 12 * "."
     assert sparkline([5.0], ascii_only=False) == ""
 
 

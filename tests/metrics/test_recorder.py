@@ -53,6 +53,10 @@ def evaluation(mean: float, std: float, length: float) -> dict[str, float]:
     return {"eval_return_mean": mean, "eval_return_std": std, "eval_length_mean": length, "eval_env_steps": 7}
 
 
+def owner_of(_metric: str) -> str:
+    return "a callback"
+
+
 def bound_of(recorder: Recorder) -> str:
     return recorder.bottleneck.bound if recorder.bottleneck else ""
 
@@ -188,14 +192,14 @@ def test_the_memory_of_processes_is_in_every_line():
 
 def test_added_metrics_are_only_in_the_next_line():
     recorder = Recorder([])
-    recorder.add_callback_metrics({"mine": 2.5})
+    recorder.add_callback_metrics({"mine": 2.5}, owner_of)
     assert recorder.line(at(1), Timings())["mine"] == 2.5
     assert "mine" not in recorder.line(at(2), Timings())
 
 
 def test_added_metrics_are_restored_by_a_resume():
     first, second = Recorder([]), Recorder([])
-    first.add_callback_metrics({"mine": 2.5})
+    first.add_callback_metrics({"mine": 2.5}, owner_of)
     second.restore(first.state(Timings()))
     assert second.line(at(1), Timings())["mine"] == 2.5
 
@@ -205,9 +209,9 @@ def test_an_added_metric_with_the_name_of_another_is_refused(name):
     recorder = Recorder([])
     recorder.add_learning_step({"temperature_of_mine": 1.0})
     recorder.line(at(1), Timings())
-    recorder.add_callback_metrics({"twice": 1.0})
+    recorder.add_callback_metrics({"twice": 1.0}, owner_of)
     with pytest.raises(RunFailed, match=f"'{name}', which is the name of another metric"):
-        recorder.add_callback_metrics({name: 1.0})
+        recorder.add_callback_metrics({name: 1.0}, owner_of)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offbeat.config.devices import kind_of
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.runtimes import runtime_entry, supporting
+from offbeat.config.runtimes import supporting
 from offbeat.core.errors import ConfigError
 
 ARRIVAL_KEYS = ("inference_timeout_ms", "inference_max_requests")
@@ -22,10 +22,10 @@ def require_inference(runtime: RuntimeConfig) -> None:
     if not runtime.uses_inference:
         _refuse(runtime, KEYS, "inference is actor: pass --set inference=worker too")
         return
-    if KEYS[0] not in runtime_entry(runtime.runtime).supports:
+    if "inference_workers" not in runtime.entry.supports:
         raise ConfigError(
             f"inference is worker, which is not supported by the {runtime.runtime} runtime: leave it out, or pass "
-            f"--runtime {' or --runtime '.join(supporting(KEYS[0]))}"
+            f"--runtime {' or --runtime '.join(supporting('inference_workers'))}"
         )
     _require_workers(runtime)
     if runtime.inference_batching != "arrival":

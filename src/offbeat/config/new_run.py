@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from types import MappingProxyType
 
 from offbeat.config.assignments import env_kwargs_flag, flat_keys, set_flag
 from offbeat.config.config import Config
@@ -24,9 +23,9 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import flag_of, hints_of
 from offbeat.core.field_texts import syntax_of
 from offbeat.core.fields import read
+from offbeat.core.frozen_table import EMPTY
 from offbeat.core.typed_text import as_text
 
-NOTHING: Mapping[str, object] = MappingProxyType({})
 _FILE = Path("FILE.toml")
 """Stands for a file that the user writes."""
 
@@ -43,7 +42,7 @@ def anew(config: Config, run: Path, given: Mapping[str, object]) -> str:
     return f"start a new run: {_command(config, algorithm, config.run.env, _world(config, run / 'config.toml'), given)}"
 
 
-def from_weights(config: Config, run: Path, given: Mapping[str, object] = NOTHING) -> str:
+def from_weights(config: Config, run: Path, given: Mapping[str, object] = EMPTY) -> str:
     """Return the remedy to start a new run from the weights of a run, with its command.
 
     Args:

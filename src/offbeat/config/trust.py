@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 from offbeat.config.env import EnvConfig, adapter_prefix
@@ -24,12 +23,11 @@ from offbeat.core.argument_notation import for_reader, printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
+from offbeat.core.frozen_table import EMPTY
 
 FLAG = "--trust-code"
 HOW = f"pass {FLAG}"
 """How to accept all code, for messages."""
-UNCHANGED: Mapping[str, object] = MappingProxyType({})
-"""No changed settings."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def code_of(tables: Mapping[str, Any]) -> Code:
     return Code(modules_in(run.get("imports")), (_text(run, "env"),), (algorithm,), encoders, wrappers)
 
 
-def code_to_run(tables: Mapping[str, Any], changes: Mapping[str, object] = UNCHANGED) -> Code:
+def code_to_run(tables: Mapping[str, Any], changes: Mapping[str, object] = EMPTY) -> Code:
     """Return the code that a run would use, its Ray cluster included.
 
     Args:
@@ -172,7 +170,7 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
     if trust_code:
         _trust(code, where)
         return
-    if refused := _not_accepted(code, modules_accepted=True):
+    if refused := _not_accepted(code):
         raise _refusal(code, refused, where)
     for module in code.imports:
         import_found(module)
@@ -205,16 +203,12 @@ def _trust(code: Code, where: str) -> None:
     accept(*code.imports, *(path for _, path in code.paths), *code.clusters)
 
 
-def _not_accepted(code: Code, *, modules_accepted: bool) -> list[str]:
-    """Return the code that is neither installed nor, if `modules_accepted`, in a module that the caller has named."""
-
-    def is_allowed(module: str, *, installed: bool = True) -> bool:
-        return (modules_accepted and is_accepted(module)) or (installed and is_installed(module))
-
-    refused = [f"import {module}" for module in code.imports if not is_allowed(module)]
+def _not_accepted(code: Code) -> list[str]:
+    """Return the code that is neither installed nor in a module that the caller has named."""
+    refused = [f"import {module}" for module in code.imports if not (is_accepted(module) or is_installed(module))]
     for kind, path in code.paths:
         module = module_of(kind, path)
-        if not is_allowed(module, installed=kind != "encoder"):
+        if not (is_accepted(module) or (kind != "encoder" and is_installed(module))):
             refused.append(f"import {module}, and call {path} as its {kind}")
     return [*refused, *code.clusters]
 

@@ -28,11 +28,6 @@ from offbeat.metrics.timings import Timings
 OwnerOf = Callable[[str], str]
 """Returns who gave a metric of this name, in words."""
 
-
-def _some_callback(_metric: str) -> str:
-    return "a callback"
-
-
 EPISODES_TO_REPORT = 20
 """Number of episodes after which a name of `info_metrics` without any value causes a warning."""
 
@@ -118,7 +113,7 @@ class Recorder:
         """Add values of `info_metrics`: the sum and the number of values of each name, [2, K]."""
         self._infos.add(info)
 
-    def add_callback_metrics(self, numbers: Mapping[str, float], owner_of: OwnerOf = _some_callback) -> None:
+    def add_callback_metrics(self, numbers: Mapping[str, float], owner_of: OwnerOf) -> None:
         """Add the numbers that callbacks have returned to the next line.
 
         Args:
@@ -138,7 +133,7 @@ class Recorder:
         self._evaluation = {**results, "best_eval_return_mean": best}
         self._totals["evaluations"] += 1
 
-    def add_to_evaluation(self, numbers: Mapping[str, float], owner_of: OwnerOf = _some_callback) -> None:
+    def add_to_evaluation(self, numbers: Mapping[str, float], owner_of: OwnerOf) -> None:
         """Add the numbers that callbacks have returned to the results of the last evaluation.
 
         Args:

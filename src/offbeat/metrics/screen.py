@@ -27,6 +27,8 @@ from offbeat.metrics.status import About, Status
 from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
+_SPARKLINE_WIDTH = 12
+"""Characters of the line of returns."""
 _WIDE = 76
 """Smallest width, in characters, at which metrics and timings are shown side by side."""
 _ROOMY = 96
@@ -283,12 +285,12 @@ def _waits(status: Status, *, roomy: bool) -> Text:
     return Text(gap).join([title, *(Text.assemble((f"{name} ", "bright_black"), value) for name, value in metrics)])
 
 
-def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> str:
+def sparkline(points: list[float], ascii_only: bool) -> str:
     """Draw the points as one line of text, from the smallest value (lowest mark) to the largest (highest mark)."""
     if len(points) < 2:
         return ""
     marks = ".:-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
-    picked = [points[round(i * (len(points) - 1) / (width - 1))] for i in range(width)]
+    picked = [points[round(i * (len(points) - 1) / (_SPARKLINE_WIDTH - 1))] for i in range(_SPARKLINE_WIDTH)]
     low, high = min(picked), max(picked)
     scale = (len(marks) - 1) / (high - low) if high > low else 0.0
     return "".join(marks[round((point - low) * scale)] for point in picked)

@@ -21,10 +21,11 @@ from offbeat.config.importing import accept
 from offbeat.config.league import LeagueConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.trust import UNCHANGED, Code, code_to_run, flags_for, require
+from offbeat.config.trust import Code, code_to_run, flags_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, is_full, replace_or_overwrite, sync, user_path
+from offbeat.core.frozen_table import EMPTY
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import MANIFEST, Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
@@ -132,7 +133,7 @@ class RunDirectory:
         require_inside(path)
         return directory
 
-    def code(self, changes: Mapping[str, object] = UNCHANGED) -> Code:
+    def code(self, changes: Mapping[str, object] = EMPTY) -> Code:
         """Return the code that the run would use if it is resumed with these settings."""
         return code_to_run(read_tables(self.config), changes)
 
