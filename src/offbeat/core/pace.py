@@ -13,53 +13,69 @@ bound on policy lag, the exact ratio of updates to transitions and the number of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import InitVar, dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from offbeat.core.errors import ConfigError
 
 
-class Pace(Protocol):
+class Pace(ABC):
     """The interface that runtimes use. Tickets and learning steps count from 0."""
 
+    @property
+    @abstractmethod
+    def lag(self) -> int:
+        """Learning steps that a ticket may start before its first use: D or G."""
+
+    @abstractmethod
     def tickets_of(self, step: int) -> range:
         """The tickets of learning step `step`: those of its batch, or the one that it adds to the replay."""
-        ...
 
-    def is_first_use(self, step: int) -> bool:
-        """Whether no earlier learning step has had the tickets of `step`."""
-        ...
+    @abstractmethod
+    def step_of(self, ticket: int) -> int:
+        """The learning step that `ticket` is first used in."""
+
+    @abstractmethod
+    def next_ticket(self, learned: int) -> int:
+        """The first ticket that none of the `learned` finished steps has had: all tickets below it have been used."""
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """Maximum number of tickets that are acted, learned from or kept for it at one time."""
 
     @property
     def passes(self) -> int:
         """Learning steps that use each ticket: K; 1 with a replay, which each ticket joins once."""
-        ...
+        return 1
 
     @property
     def resident_batches(self) -> int:
         """Batches that are used in turn, `passes` times: N."""
-        ...
+        return 1
 
-    def next_ticket(self, learned: int) -> int:
-        """The first ticket that none of the `learned` finished steps has had: all tickets below it have been used."""
-        ...
+    @property
+    def versions(self) -> int:
+        """Number of versions of the weights that tickets in flight may need."""
+        return self.lag + 1
 
-    def step_of(self, ticket: int) -> int:
-        """The learning step that `ticket` is first used in."""
-        ...
+    def is_first_use(self, step: int) -> bool:
+        """Whether no earlier learning step has had the tickets of `step`."""
+        return self.step_of(self.tickets_of(step).start) == step
 
     def learned_before_act(self, ticket: int) -> int:
         """Learning steps that must be finished before `ticket` may start: the version that an exact run acts with."""
-        ...
+        return max(0, self.step_of(ticket) - self.lag)
 
     def acted_before_learn(self, step: int) -> int:
         """Tickets that must be committed, from 0 on without a gap, before learning step `step` may start."""
-        ...
+        return self.tickets_of(step).stop
 
     def may_act(self, ticket: int, learned: int) -> bool:
         """Whether `ticket` may start while `learned` steps are finished."""
-        ...
+        return learned >= self.learned_before_act(ticket)
 
     def pause_ticket(self, learned: int) -> int:
         """The first ticket that cannot have started while `learned` steps are finished.
@@ -67,21 +83,11 @@ class Pace(Protocol):
         If acting is paused there before step `learned` finishes, all tickets below it are acted and used, and none from
         it on is started.
         """
-        ...
-
-    @property
-    def in_flight(self) -> int:
-        """Maximum number of tickets that are acted, learned from or kept for it at one time."""
-        ...
-
-    @property
-    def versions(self) -> int:
-        """Number of versions of the weights that tickets in flight may need."""
-        ...
+        return self.next_ticket(learned + self.lag + 1)
 
 
 @dataclass(frozen=True)
-class OnPolicyPace:
+class OnPolicyPace(Pace):
     """Batches of unrolls. At its first use a batch is at most ``max_lag`` learning steps old.
 
     Batch b has the tickets [b S, (b + 1) S). Without resident batches, learning step j uses batch j. With N resident
@@ -117,6 +123,10 @@ class OnPolicyPace:
             )
 
     @property
+    def lag(self) -> int:
+        return self.max_lag
+
+    @property
     def group_steps(self) -> int:
         """N K, learning steps of a group of batches."""
         return self.resident_batches * self.passes
@@ -132,9 +142,6 @@ class OnPolicyPace:
     def last_use(self, batch: int) -> int:
         """The last learning step that uses ``batch``."""
         return self.first_use(batch) + self.group_steps - self.resident_batches
-
-    def is_first_use(self, step: int) -> bool:
-        return step % self.group_steps < self.resident_batches
 
     def batches_used(self, learned: int) -> int:
         """Number of batches that ``learned`` finished steps have used at least once."""
@@ -157,18 +164,6 @@ class OnPolicyPace:
     def step_of(self, ticket: int) -> int:
         return self.first_use(ticket // self.unrolls_per_batch)
 
-    def learned_before_act(self, ticket: int) -> int:
-        return max(0, self.step_of(ticket) - self.max_lag)
-
-    def acted_before_learn(self, step: int) -> int:
-        return self.tickets_of(step).stop
-
-    def may_act(self, ticket: int, learned: int) -> bool:
-        return learned >= self.learned_before_act(ticket)
-
-    def pause_ticket(self, learned: int) -> int:
-        return self.next_ticket(learned + self.max_lag + 1)
-
     @property
     def in_flight(self) -> int:
         # A slot is free once the last use of its batch is finished. Until then the tickets of the batches up to D steps
@@ -180,17 +175,13 @@ class OnPolicyPace:
         """Maximum number of tickets that are acted, or wait for their first use, at one time: when a group starts."""
         return self.pause_ticket(0)
 
-    @property
-    def versions(self) -> int:
-        return self.max_lag + 1
-
     def slot(self, ticket: int) -> int:
         """The slot that ``ticket`` writes to. There are `in_flight` slots."""
         return ticket % self.in_flight
 
 
 @dataclass(frozen=True)
-class ReplayPace:
+class ReplayPace(Pace):
     """An exact ratio of updates to valid transitions, and a maximum number of tickets that actors are ahead.
 
     Learning step j adds ticket j to the replay and then makes all updates that are due: due(V) minus those already
@@ -226,12 +217,8 @@ class ReplayPace:
             )
 
     @property
-    def passes(self) -> int:
-        return 1
-
-    @property
-    def resident_batches(self) -> int:
-        return 1
+    def lag(self) -> int:
+        return self.max_ahead
 
     def due(self, valid: int) -> int:
         """Updates that ``valid`` inserted transitions make due: floor(r * max(0, valid - W))."""
@@ -240,33 +227,14 @@ class ReplayPace:
     def tickets_of(self, step: int) -> range:
         return range(step, step + 1)
 
-    def is_first_use(self, step: int) -> bool:  # noqa: ARG002
-        return True
-
     def next_ticket(self, learned: int) -> int:
         return learned
 
     def step_of(self, ticket: int) -> int:
         return ticket
 
-    def learned_before_act(self, ticket: int) -> int:
-        return max(0, ticket - self.max_ahead)
-
-    def acted_before_learn(self, step: int) -> int:
-        return step + 1
-
-    def may_act(self, ticket: int, learned: int) -> bool:
-        return learned >= self.learned_before_act(ticket)
-
-    def pause_ticket(self, learned: int) -> int:
-        return learned + self.max_ahead + 1
-
     @property
     def in_flight(self) -> int:
-        return self.max_ahead + 1
-
-    @property
-    def versions(self) -> int:
         return self.max_ahead + 1
 
 
