@@ -23,7 +23,6 @@ from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.config.shards import require_shards_supported
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.files import replace_file
 from offbeat.core.frozen_table import in_toml
@@ -56,9 +55,9 @@ class Config:
         require_supported(runtime)
         require_inference(runtime)
         require_ray(runtime)
-        self._refuse_unsupported(runtime)
+        self._refuse_unsupported()
         self._require_hogwild_possible()
-        require_shards_supported(runtime, self.settings, self.run.algorithm)
+        self._require_shards_supported()
         require_devices(runtime)
         _require_equal_env_groups(runtime)
         self.settings.check(runtime)
@@ -105,9 +104,18 @@ class Config:
                 "--runtime, or another algorithm"
             )
 
-    def _refuse_unsupported(self, runtime: RuntimeConfig) -> None:
+    def _require_shards_supported(self) -> None:
+        """Refuse shards with an algorithm that cannot cut its minibatches."""
+        shards = self.runtime.shards
+        if shards > 1 and not self.settings.supports_shards:
+            raise ConfigError(
+                f"shards is {shards}, which is not supported by {self.run.algorithm}: leave it out, or set "
+                f"supports_shards in {type(self.settings).__qualname__} and define the algorithm's method `cut`"
+            )
+
+    def _refuse_unsupported(self) -> None:
         """Refuse settings of the runtime that the algorithm does not support."""
-        defaults = RuntimeConfig()
+        runtime, defaults = self.runtime, RuntimeConfig()
         for key, instead in self.settings.unsupported_keys.items():
             if getattr(runtime, key) != getattr(defaults, key):
                 raise ConfigError(

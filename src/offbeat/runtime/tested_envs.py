@@ -14,7 +14,8 @@ from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.config.policy_agents import owners
-from offbeat.config.shards import require_shards
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
@@ -80,6 +81,25 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
         settings.check_columns(config.runtime, env.columns)
         require_shards(config.runtime, settings, env.columns)
     return tested
+
+
+def require_shards(runtime: RuntimeConfig, settings: AlgorithmSettings, columns: int) -> None:
+    """Refuse more shards than a minibatch has parts.
+
+    Args:
+        runtime: the layout.
+        settings: those of a policy.
+        columns: columns that an actor has for the policy.
+
+    Raises:
+        ConfigError: with the arithmetic and the remedy.
+    """
+    if runtime.shards == 1:
+        return
+    limit, arithmetic = settings.most_shards(runtime, columns)
+    if runtime.shards > limit:
+        remedy = f"pass --set shards={limit} or less" if limit > 1 else "leave shards out"
+        raise ConfigError(f"shards is {runtime.shards}, but {arithmetic}: {remedy}, or make minibatches larger")
 
 
 def _refuse_several_policies(tested: TestedEnvs) -> None:

@@ -8,9 +8,9 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.shards import require_shards
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import field_docstrings
+from offbeat.runtime.tested_envs import require_shards
 
 
 @dataclass(frozen=True)
