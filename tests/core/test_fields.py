@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbeat.core.checks import Example, Flag
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import Flag
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import (
     MOST_BITS,
     Bound,

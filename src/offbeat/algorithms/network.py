@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 from offbeat.config.registry import OUR_ENCODERS, encoder_factory
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
+from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision

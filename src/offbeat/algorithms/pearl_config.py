@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.env import EnvConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, NonNegative, build
 from offbeat.core.tasks import TaskCount, TaskSample, Trials
 from offbeat.core.types import EnvSpec

@@ -34,8 +34,8 @@ from offbeat.algorithms.rows import (
     valid_rows,
 )
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.losses.actor_critic import effective_sample_size

@@ -10,9 +10,9 @@ import numpy as np
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import defaults_of
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Positive
 from offbeat.core.typed_text import as_text
 from offbeat.core.types import EnvSpec

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
 from offbeat.core.threads import usable_cores

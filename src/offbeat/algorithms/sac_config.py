@@ -12,8 +12,8 @@ from offbeat.algorithms.replay_actor_critic_config import (
     refuse_infinite_bounds,
 )
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, NonNegative, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import PolicySpec

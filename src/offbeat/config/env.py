@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from offbeat.config.curriculum import parameters
+from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Natural, Positive, Share, in_short
 from offbeat.core.frozen_table import EMPTY, PlainTable
 

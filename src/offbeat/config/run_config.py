@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from offbeat.core.checks import Example, Flag
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import Flag
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Count, Episodes, Name, Natural, NonNegative, Positive, Share
 from offbeat.core.tasks import Trials
 

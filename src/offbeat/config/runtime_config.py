@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
-from offbeat.core.checks import PrintableText
+from offbeat.core.checks import Example, Flag, PrintableText
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import Flag
-from offbeat.core.field_texts import Example
 from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Positive, Resource
 from offbeat.core.threads import usable_core_numbers
 

@@ -1,4 +1,7 @@
-"""Conditions on the values of config fields, for `Annotated`: `Annotated[int, Bound(1)]`. See `fields.py`."""
+"""Marks of config fields, for `Annotated`: conditions on values, as in `Annotated[int, Bound(1)]`, and others.
+
+See `fields.py`.
+"""
 
 from __future__ import annotations
 
@@ -99,3 +102,22 @@ class ResourceAmount(Check):
 
     def __str__(self) -> str:
         return "of the form NAME=AMOUNT"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Marks a field that has its own flag on the command line. It is used in `Annotated`. `--set` sets any field."""
+
+    metavar: str = "N"
+    """Placeholder of the value in `--help`."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A value of a field for error messages, as it is typed, if none follows from its type. Used in `Annotated`."""
+
+    example: str
+
+
+class Unlimited:
+    """Marks a float that may be infinite, but not NaN."""

@@ -5,17 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, ClassVar, get_origin, get_type_hints
 
-
-@dataclass(frozen=True)
-class Flag:
-    """Marks a field that has its own flag on the command line. It is used in `Annotated`. `--set` sets any field."""
-
-    metavar: str = "N"
-    """Placeholder of the value in `--help`."""
+from offbeat.core.checks import Flag
 
 
 def flag_of(hint: Any) -> Flag | None:

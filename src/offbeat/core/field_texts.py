@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from fractions import Fraction
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from offbeat.core.checks import Bound, Check
+from offbeat.core.checks import Bound, Check, Example
 from offbeat.core.field_definitions import flag_of, hints_of
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.typed_text import as_text
@@ -23,13 +23,6 @@ _DESCRIPTIONS = {
 """Type -> description of its values, for messages."""
 _EXAMPLES = {int: ["1", "2"], float: ["0.5"], bool: ["true"], str: ["first", "second"], Fraction: ["1/4"]}
 """Type -> values, as they are typed."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A value of a field for error messages, as it is typed, if none follows from its type. Used in `Annotated`."""
-
-    example: str
 
 
 def syntax_of(name: str, hint: Any, value: str = "VALUE") -> str:

@@ -18,7 +18,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from offbeat.core.checks import Bound as Bound  # noqa: PLC0414 - own algorithms import it from here
-from offbeat.core.checks import Check, DeviceName, PrintableText, ResourceAmount
+from offbeat.core.checks import Check, DeviceName, PrintableText, ResourceAmount, Unlimited
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of, required
 from offbeat.core.field_texts import describe, example_of, syntax_of
@@ -32,8 +32,6 @@ MOST_BITS = 128
 """The most bits of a whole number that a user may give. Seeds have up to as many; counters of a run have 64."""
 MOST_EPISODES = 10**8
 """The largest number of episodes of an evaluation or match: the return and length of each are in memory."""
-Unlimited = object()
-"""Marks a float that may be infinite, but not NaN."""
 Name = Annotated[str, PrintableText()]
 Resource = Annotated[str, ResourceAmount()]
 Device = Annotated[str, DeviceName()]

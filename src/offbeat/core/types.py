@@ -21,8 +21,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.checks import OneOf
-from offbeat.core.fields import Bound, Name, Size, Unlimited
+from offbeat.core.checks import OneOf, Unlimited
+from offbeat.core.fields import Bound, Name, Size
 
 Array = NDArray[Any]
 F32 = NDArray[np.float32]
