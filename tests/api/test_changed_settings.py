@@ -20,7 +20,7 @@ from offbeat.config import new_run
 from offbeat.config.changes import changed_config
 from offbeat.config.config import Config
 from offbeat.config.config_file import load
-from offbeat.config.flat_values import values_of
+from offbeat.config.keys import values_of
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 

@@ -17,13 +17,13 @@ from offbeat.cli.train import Train
 from offbeat.config.assignments import (
     assignments_of,
     env_kwargs_flag,
-    flat_keys,
     parse_assignments,
     parse_env_kwargs,
     set_flag,
 )
 from offbeat.config.changes import changed_config
 from offbeat.config.env import KWARGS
+from offbeat.config.keys import flat
 from offbeat.config.resolve import resolve
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
@@ -79,15 +79,16 @@ def test_a_value_of_a_field_that_is_written_is_read_unchanged(field: tuple[Any, 
 @example({"text": ["\U0001f600", "\x7f\n", "it's"], "nested": [[1, [0.5, "a,b"]], []], "deleted": '"\x7f"'})
 def test_arguments_of_an_env_that_are_written_are_read_unchanged(arguments: dict[str, Any]) -> None:
     assert repr(PlainTable(parse_env_kwargs(typed(env_kwargs_flag(arguments))))) == repr(PlainTable(arguments))
-    read_again = parse_assignments(typed(set_flag(flat_keys({"kwargs": arguments}))))
+    read_again = parse_assignments(typed(set_flag(flat({"kwargs": arguments}))))
     expected = PlainTable({f"{KWARGS}{name}": value for name, value in arguments.items()})
     assert repr(PlainTable(read_again)) == repr(expected)
 
 
 def test_a_key_of_its_own_replaces_the_argument_in_the_table():
     given = {"env.kwargs.size": 3, "kwargs": {"size": 2, "wind": 0.5}, "gamma": 0.9}
-    assert flat_keys(given) == {"env.kwargs.size": 3, "env.kwargs.wind": 0.5, "gamma": 0.9}
-    assert flat_keys({"kwargs": "size=2"}) == {"kwargs": "size=2"}  # refused where it is read
+    assert flat(given) == {"env.kwargs.size": 3, "env.kwargs.wind": 0.5, "gamma": 0.9}
+    assert flat({"kwargs": "size=2"}) == {"kwargs": "size=2"}  # refused where it is read
+    assert flat({"league": {"window": 4}}) == {"league.window": 4}
 
 
 @pytest.mark.parametrize(

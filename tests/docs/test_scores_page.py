@@ -9,8 +9,8 @@ from benchmarks.common import read_section
 from benchmarks.scores.page import END, PAGE, START, beside, content
 from benchmarks.scores.works import Work, all_works
 
-from offbeat.config.assignments import flat_keys
 from offbeat.config.config_file import settings_class_of
+from offbeat.config.keys import flat
 from offbeat.config.preset_files import preset_tables
 from offbeat.core.typed_text import as_text
 
@@ -29,9 +29,9 @@ def test_results_have_the_values_of_the_preset(work: Work):
     tables = preset_tables(work.algorithm, work.env, work.preset or None)
     defaults = asdict(settings_class_of(work.algorithm)())
     chosen = tables.get(work.algorithm, defaults)  # without a preset the defaults were trained
-    preset = {**chosen, **flat_keys(tables.get("env", {})), **work.settings}
+    preset = {**chosen, **flat(tables.get("env", {})), **work.settings}
     for result in work.results():
-        env = {**ENV_DEFAULTS, **flat_keys(result["config"].get("env", {}))}
+        env = {**ENV_DEFAULTS, **flat(result["config"].get("env", {}))}
         settings = {**DEFAULTS.get(work.algorithm, {}), **result["config"][work.algorithm], **env}
         found = {key: as_text(settings[key]) for key in preset}
         assert found == {key: as_text(value) for key, value in preset.items()}, result["seed"]

@@ -34,20 +34,11 @@ def assignments_of(settings: Mapping[str, object]) -> list[str]:
     """Return settings as ['key=value', ...], which `parse_assignments` and the types of the keys turn back into them.
 
     Args:
-        settings: key -> value; `flat_keys` turns a table of arguments of the env's constructor into such keys.
+        settings: key -> value; `keys.flat` turns a table of arguments of the env's constructor into such keys.
     """
     return [
         f"{key}={argument_text(value) if key.startswith(KWARGS) else as_text(value)}" for key, value in settings.items()
     ]
-
-
-def flat_keys(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings with a key for each argument of the env's constructor, in place of the table `kwargs`."""
-    kwargs = settings.get("kwargs")
-    if not isinstance(kwargs, Mapping):
-        return dict(settings)
-    others = {key: value for key, value in settings.items() if key != "kwargs"}
-    return {**{f"{KWARGS}{name}": value for name, value in kwargs.items()}, **others}
 
 
 def set_flag(settings: Mapping[str, object]) -> str:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
-from offbeat.config.flat_values import values_of
+from offbeat.config.keys import POLICIES, parts_of, setting_of, values_of
 from offbeat.config.league import LEAGUE
 from offbeat.config.new_run import anew, from_weights
-from offbeat.config.own_settings import POLICIES, parts_of, setting_of
 from offbeat.config.policies import names_of, read_policies
 from offbeat.config.policy_choice import choice_of
 from offbeat.config.resolve import with_settings

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 
-from offbeat.config.assignments import env_kwargs_flag, flat_keys, set_flag
+from offbeat.config.assignments import env_kwargs_flag, set_flag
 from offbeat.config.config import Config
 from offbeat.config.env import KWARGS, EnvConfig
-from offbeat.config.flat_values import values_of
+from offbeat.config.keys import flat, values_of
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import tables_of
 from offbeat.config.preset_files import preset_tables
@@ -115,8 +115,8 @@ def _command(config: Config, algorithm: str, env: str, own: Mapping[str, object]
         own: its settings, by key.
         given: more of its settings, which are preferred to those.
     """
-    changed = _flat(given)
-    kept = {key: value for key, value in _flat(own).items() if not ("kwargs" in given and key.startswith(KWARGS))}
+    changed = flat(given)
+    kept = {key: value for key, value in flat(own).items() if not ("kwargs" in given and key.startswith(KWARGS))}
     settings = {key: value for key, value in {**kept, **changed}.items() if key not in ("algorithm", "env")}
     if any(key.startswith(LEAGUE) for key in settings):
         settings.pop("league", None)
@@ -124,15 +124,6 @@ def _command(config: Config, algorithm: str, env: str, own: Mapping[str, object]
     modules = (*config.run.imports, *modules_of(policies_code(tables_of(config.policies))), *given_modules)
     imports = [f"--import {quote(module)}" for module in dict.fromkeys(modules)]
     return f"`{' '.join(['offbeat train', quote(algorithm), quote(env), *imports, *_flags(settings)])}`"
-
-
-def _flat(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings with a key for each value of the tables `kwargs` and `league`."""
-    league = settings.get("league")
-    if not isinstance(league, Mapping):
-        return flat_keys(settings)
-    others = {key: value for key, value in settings.items() if key != "league"}
-    return {**flat_keys(others), **{f"{LEAGUE}{key}": value for key, value in league.items()}}
 
 
 def _flags(settings: Mapping[str, object]) -> list[str]:

@@ -10,8 +10,8 @@ from offbeat.config.config import Config
 from offbeat.config.config_file import from_tables, settings_class_of
 from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.importing import import_modules
+from offbeat.config.keys import POLICIES, PREFIXES, set_own
 from offbeat.config.league import LEAGUE, LeagueConfig
-from offbeat.config.own_settings import POLICIES, set_own
 from offbeat.config.policies import read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
@@ -25,9 +25,6 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of
 from offbeat.core.fields import build, in_short, read
 from offbeat.core.threads import usable_cores
-
-PREFIXES = (KWARGS, LEAGUE, POLICIES)
-"""Prefixes of keys of tables inside a table, and of the tables [league] and [policies.NAME]."""
 
 
 def settings_list(algorithm: str) -> str:

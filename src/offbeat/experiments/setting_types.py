@@ -9,8 +9,8 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.keys import setting_of
 from offbeat.config.league import LEAGUE, LeagueConfig
-from offbeat.config.own_settings import setting_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig

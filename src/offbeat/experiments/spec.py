@@ -10,8 +10,8 @@ from typing import Any
 
 from offbeat.config.env import KWARGS
 from offbeat.config.importing import import_modules
+from offbeat.config.keys import DEPTH, POLICIES, leaves
 from offbeat.config.league import LEAGUE
-from offbeat.config.own_settings import DEPTH, POLICIES, leaves
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.policy_choice import choice_of
 from offbeat.config.registry import algorithm_entry

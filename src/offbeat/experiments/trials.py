@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.config.assignments import flat_keys
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
+from offbeat.config.keys import flat
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
@@ -93,7 +93,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     Raises:
         ConfigError: a setting is invalid.
     """
-    settings = flat_keys({**spec.settings, **values})
+    settings = flat({**spec.settings, **values})
     try:
         config = config_of(spec, env, settings)
     except ConfigError as error:

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from offbeat.config.assignments import flat_keys
 from offbeat.config.changes import reason_against
 from offbeat.config.config import Config
-from offbeat.config.flat_values import values_of
+from offbeat.config.keys import POLICIES, flat, own_values, parts_of, setting_of, values_of
 from offbeat.config.other_libraries import names_like
-from offbeat.config.own_settings import POLICIES, own_values, parts_of, setting_of
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import settings_list
@@ -100,7 +98,7 @@ def settings_of(spec: Spec, rules: PopulationSettings, values: Values) -> dict[s
     if objective.startswith(INFO):
         names = _texts(settings.get("info_metrics", ()))
         settings["info_metrics"] = tuple(dict.fromkeys((*names, objective.removeprefix(INFO))))
-    return flat_keys(settings)
+    return flat(settings)
 
 
 def _as_settings(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:

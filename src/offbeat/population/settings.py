@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
-from offbeat.config.own_settings import DEPTH, POLICIES, leaves, setting_of
+from offbeat.config.keys import DEPTH, POLICIES, leaves, setting_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import Bound, Count, Name, Natural, Share, build

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from offbeat.config.flat_values import values_of
+from offbeat.config.keys import values_of
 from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:

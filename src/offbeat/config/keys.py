@@ -1,19 +1,45 @@
-"""The keys policies.NAME.settings.KEY: a policy's own value of a setting, as `--set` gives it."""
+"""Keys as `--set` takes them: those of the tables [env.kwargs], [league] and [policies.NAME] have a prefix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from offbeat.config.config import Config
+from offbeat.config.env import KWARGS
+from offbeat.config.league import LEAGUE
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import read
 from offbeat.core.frozen_table import in_toml
 
 POLICIES = "policies."
-"""Prefix of the keys."""
+"""Prefix of the keys policies.NAME.settings.KEY: a policy's own value of a setting."""
+PREFIXES = (KWARGS, LEAGUE, POLICIES)
 SETTINGS = "settings"
 DEPTH = 3
 """Depth of the values below the table [policies]."""
+
+
+def values_of(config: Config) -> dict[str, object]:
+    """Return key -> value of all settings of a config, with the keys as in `--set`."""
+    tables = config.tables()
+    policies = tables.pop("policies", {})
+    values = {
+        f"{LEAGUE if name == 'league' else ''}{key}": value
+        for name, table in tables.items()
+        for key, value in table.items()
+    }
+    return {**values, **dict(own_values(policies))}
+
+
+def flat(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with a key for each value of the tables `kwargs` and `league`."""
+    keys = dict(settings)
+    for table, prefix in {"kwargs": KWARGS, "league": LEAGUE}.items():
+        if isinstance(inner := keys.get(table), Mapping):
+            del keys[table]
+            keys = {**{f"{prefix}{name}": value for name, value in inner.items()}, **keys}
+    return keys
 
 
 def parts_of(text: str) -> tuple[str, str]:
