@@ -22,7 +22,7 @@ from offbeat.api.train import Run, train
 from offbeat.config import registry
 from offbeat.config.config_file import load
 from offbeat.config.env import EnvConfig
-from offbeat.config.registry import encoder_factory, register_algorithm, register_encoder
+from offbeat.config.registry import algorithm_title, encoder_factory, register_algorithm, register_encoder
 from offbeat.config.resolve import setting_names
 from offbeat.core.errors import ConfigError
 
@@ -259,3 +259,18 @@ def test_an_unknown_encoder_is_refused_with_the_nearest_name():
     register_encoder("rows", Rows)
     with pytest.raises(ConfigError, match=r"unknown encoder 'row'. Did you mean 'rows'.*my_module:MyEncoder"):
         encoder_factory("row")
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("ppo", "PPO"),
+        ("crossq", "CrossQ"),
+        ("my_ppo", "my_ppo"),
+        ("my_module:MyPPO", "MyPPO"),
+        ("a.b:Outer.Own", "Outer.Own"),
+        ("?", "?"),
+    ],
+)
+def test_an_algorithm_is_titled_with_the_name_of_its_class_or_the_name_that_its_author_has_given(name, title):
+    assert algorithm_title(name) == title

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from offbeat.metrics.text import algorithm_title, compact, duration, percentage, precise, rounded
+from offbeat.metrics.text import compact, duration, percentage, precise, rounded
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,3 @@ def test_fractions_are_formatted_as_percentages(value, text):
 )
 def test_durations_are_formatted_as_hours_minutes_and_seconds(seconds, text):
     assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [
-        ("ppo", "PPO"),
-        ("crossq", "CrossQ"),
-        ("my_ppo", "my_ppo"),
-        ("my_module:MyPPO", "MyPPO"),
-        ("a.b:Outer.Own", "Outer.Own"),
-        ("?", "?"),
-    ],
-)
-def test_an_algorithm_is_titled_with_the_name_of_its_class_or_the_name_that_its_author_has_given(name, title):
-    assert algorithm_title(name) == title

@@ -269,3 +269,10 @@ def _require_path(kind: str, path: str) -> None:
     module, _, name = path.partition(":")
     if not (module and name):
         raise ConfigError(f"{path!r} is not the path of the {kind}: pass 'my_module:MyClass', or the class itself")
+
+
+def algorithm_title(name: object) -> str:
+    """Return the title of an algorithm: its class if it is one of offbeat or given by its place, else its name."""
+    entry = ALGORITHMS.get(str(name))
+    place = str(entry.algorithm) if entry else ""
+    return (place if place.startswith("offbeat.algorithms.") else str(name)).rpartition(":")[2]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from offbeat.config.registry import ALGORITHMS
-
 
 def compact(value: float | None, digits: int = 3) -> str:
     """Return a number with significant digits and a unit: 950, 12.3k, 1.5M; '-' if it is not known."""
@@ -67,10 +65,3 @@ def duration(seconds: float | None) -> str:
     if days:
         return f"{days}d {hour:02}:{minute:02}:{second:02}"
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
-
-
-def algorithm_title(name: object) -> str:
-    """Return the title of an algorithm: its class if it is one of offbeat or given by its place, else its name."""
-    entry = ALGORITHMS.get(str(name))
-    place = str(entry.algorithm) if entry else ""
-    return (place if place.startswith("offbeat.algorithms.") else str(name)).rpartition(":")[2]

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from offbeat.config.registry import algorithm_title
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import F64
 from offbeat.metrics.names import ADAPTATION, ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
-from offbeat.metrics.text import algorithm_title, compact, counted
+from offbeat.metrics.text import compact, counted
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import group_by_settings, labels_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from offbeat.config.registry import algorithm_title
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.core.types import F64
-from offbeat.metrics.text import algorithm_title
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM
 from offbeat.plots.panels import UNITS, Panel, ended_early, names_of, read_panels, seeds_of

@@ -10,11 +10,10 @@ from offbeat import __version__
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.config.env import adapter_prefix, family_of
-from offbeat.config.registry import encoder_path
+from offbeat.config.registry import algorithm_title, encoder_path
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import INFO_MASK, PREVIOUS_REWARD
 from offbeat.envs.registration import maker_in
-from offbeat.metrics.text import algorithm_title
 
 EVALUATION, CURVE = "evaluation.json", "return.png"
 """The files beside the card that it names."""
