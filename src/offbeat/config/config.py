@@ -26,11 +26,11 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.files import replace_file
 from offbeat.core.frozen_table import in_toml
+from offbeat.core.tasks import TaskSample, Trials
 from offbeat.core.threads import usable_cores
 
-if TYPE_CHECKING:  # the first one loads NumPy
+if TYPE_CHECKING:  # it loads NumPy
     from offbeat.core.memory_shape import MemoryShape
-    from offbeat.core.tasks import TaskSample, Trials
 
 S = TypeVar("S", bound=AlgorithmSettings)
 

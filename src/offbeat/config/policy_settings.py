@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
-
-if TYPE_CHECKING:
-    from offbeat.config.settings import AlgorithmSettings
 
 
 def settings_of_policy(

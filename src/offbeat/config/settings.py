@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+from offbeat.config.env import EnvConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.tasks import Trials
 
 if TYPE_CHECKING:  # they load NumPy
-    from offbeat.config.env import EnvConfig
     from offbeat.core.memory_shape import MemoryShape
-    from offbeat.core.tasks import Trials
     from offbeat.core.types import EnvSpec
     from offbeat.core.visits import Visits
 

@@ -46,23 +46,23 @@ def close_all(made: Iterable[Closable]) -> None:
 
 
 def close_all_or_warn(made: Iterable[Closable], name: str) -> None:
-    """Close all envs, the last first: see `close_or_warn`. The caller may have made warnings errors."""
+    """Close all objects, the last first: see `close_or_warn`. The caller may have made warnings errors."""
     with ExitStack() as closing:
         for each in made:
             closing.callback(close_or_warn, each, name)
 
 
 @contextmanager
-def closed_or_warn(env: C, name: str) -> Iterator[C]:
-    """Close an env after the block, as `close_or_warn` does."""
+def closed_or_warn(each: C, name: str) -> Iterator[C]:
+    """Close an object after the block, as `close_or_warn` does."""
     try:
-        yield env
+        yield each
     finally:
-        close_or_warn(env, name)
+        close_or_warn(each, name)
 
 
 def close_or_warn(each: Closable, name: str) -> None:
-    """Close an env. If that raises an exception, warn: the env, whose id is `name`, is no longer needed."""
+    """Close an object. If that raises an exception, warn: the object, of this name, is no longer needed."""
     try:
         each.close()
     except Exception as error:  # noqa: BLE001 - as above

@@ -190,7 +190,7 @@ def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
 
 
 def replace_or_overwrite(path: Path, content: bytes, *, synced: bool = True) -> None:
-    """Replace a file as `replace_file`; on a full disk, overwrite it in place, which needs no more space.
+    """Replace a file as `replace_file`; if that fails, as on a full disk, overwrite it in place.
 
     Raises:
         OSError: neither is possible.
