@@ -31,8 +31,8 @@ class CrossQConfig(SoftActorCriticConfig):
     steps follow the newest gradients more."""
 
     title: ClassVar[str] = "CrossQ"
-    unsupported_settings: ClassVar[Mapping[str, str]] = {
-        **SoftActorCriticConfig.unsupported_settings,
+    unsupported_own_keys: ClassVar[Mapping[str, str]] = {
+        **SoftActorCriticConfig.unsupported_own_keys,
         "layer_norm": "the critics have batch normalisation",
     }
     supports_shards: ClassVar[bool] = False

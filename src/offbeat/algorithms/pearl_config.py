@@ -75,8 +75,8 @@ class PEARLConfig(SACConfig):
         *SACConfig.network_keys,
         *("latent_size", "context_hidden_sizes", "context_next_observation"),
     )
-    unsupported_settings: ClassVar[Mapping[str, str]] = {
-        **SACConfig.unsupported_settings,
+    unsupported_own_keys: ClassVar[Mapping[str, str]] = {
+        **SACConfig.unsupported_own_keys,
         **dict.fromkeys(("core", "n_step", "prioritized", "normalize_observations"), ""),
         **dict.fromkeys(("core_size", "burn_in"), "there is no core"),
         **dict.fromkeys(("priority_exponent", "importance_exponent", "priority_delay"), "nothing is prioritized"),

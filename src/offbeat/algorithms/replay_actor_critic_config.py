@@ -51,10 +51,10 @@ class ReplayActorCriticConfig(ReplayConfig):
     network_keys: ClassVar[tuple[str, ...]] = (*ReplayConfig.network_keys, "critics", "normalize_observations")
     title: ClassVar[str] = "this algorithm"
     """Name of the algorithm in messages."""
-    unsupported_settings: ClassVar[Mapping[str, str]] = {"precision": "all is computed in fp32"}
+    unsupported_own_keys: ClassVar[Mapping[str, str]] = {"precision": "all is computed in fp32"}
 
     def __post_init__(self) -> None:
-        for key, why in self.unsupported_settings.items():
+        for key, why in self.unsupported_own_keys.items():
             if (value := getattr(self, key)) != defaults_of(type(self))[key]:
                 reason = f" ({why})" if why else ""
                 raise ConfigError(

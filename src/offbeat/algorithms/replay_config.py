@@ -85,7 +85,7 @@ class ReplayConfig(NetworkConfig):
         "priority_exponent",
     )
     """Settings that a resumed run cannot change, because the saved replay and update counts depend on them."""
-    unsupported_keys: ClassVar[Mapping[str, str]] = {
+    unsupported_runtime_keys: ClassVar[Mapping[str, str]] = {
         "unroll_length": "pass --set chunk_length=N, the env steps of a ticket",
         "unrolls_per_batch": "pass --set batch_size=N, the transitions per update",
         "max_lag": "pass --set max_ahead=N, the tickets that actors may be ahead of the updates",

@@ -96,7 +96,7 @@ def table_settings(
         preset: the preset's values, by key.
         implied: values that replace a default of None, by key.
     """
-    unsupported: Mapping[str, str] = getattr(table, "unsupported_settings", {})
+    unsupported: Mapping[str, str] = getattr(table, "unsupported_own_keys", {})
     hints, notes = hints_of(table), field_docstrings(table) | {key: _why(why) for key, why in unsupported.items()}
     chosen = {"hidden_sizes": getattr(table, "default_hidden_sizes", None), **(implied or {})}
     for field in fields(table):
@@ -140,9 +140,9 @@ def _supported(setting: ListedSetting, algorithm: str, config: type[Any]) -> Lis
         return setting
     if setting.key in config.runtime_defaults:
         return replace(setting, default=as_text(config.runtime_defaults[setting.key]))
-    if setting.key not in config.unsupported_keys:
+    if setting.key not in config.unsupported_runtime_keys:
         return setting
-    instead = config.unsupported_keys[setting.key]
+    instead = config.unsupported_runtime_keys[setting.key]
     return ListedSetting(
         setting.table, setting.key, setting.takes, "none", "", f"Not supported by {algorithm}: {instead}"
     )

@@ -116,7 +116,7 @@ class Config:
     def _refuse_unsupported(self) -> None:
         """Refuse settings of the runtime that the algorithm does not support."""
         runtime, defaults = self.runtime, RuntimeConfig()
-        for key, instead in self.settings.unsupported_keys.items():
+        for key, instead in self.settings.unsupported_runtime_keys.items():
             if getattr(runtime, key) != getattr(defaults, key):
                 raise ConfigError(
                     f"{key} is {getattr(runtime, key)}, which is not supported by {self.run.algorithm}: {instead}"

@@ -219,7 +219,7 @@ def setting_names(algorithm: str | None = None) -> set[str]:
 
 def _refuse_unsupported(settings: type[AlgorithmSettings], algorithm: str, given: set[str]) -> None:
     """Refuse given keys that the algorithm does not support, even if their values are the defaults."""
-    for key, instead in settings.unsupported_keys.items():
+    for key, instead in settings.unsupported_runtime_keys.items():
         if key in given:
             raise ConfigError(f"{key} is given, which is not supported by {algorithm}: {instead}")
 
@@ -245,7 +245,7 @@ def _set_runtime_defaults(table: dict[str, Any], settings: type[AlgorithmSetting
         table.setdefault(key, default)
     if entry.workers_learn:
         table.setdefault("workers", usable_cores())
-    keys = {"max_lag", "split"} - settings.unsupported_keys.keys() - entry.refuses.keys()
+    keys = {"max_lag", "split"} - settings.unsupported_runtime_keys.keys() - entry.refuses.keys()
     if entry.overlaps and "max_lag" in keys:
         table.setdefault("max_lag", entry.default_max_lag)
     if entry.overlaps and "split" in keys:

@@ -34,9 +34,9 @@ class AlgorithmSettings:
     them."""
     runtime_defaults: ClassVar[Mapping[str, object]] = {}
     """Keys of [runtime] for which the algorithm has a default of its own -> that default."""
-    unsupported_keys: ClassVar[Mapping[str, str]] = {}
+    unsupported_runtime_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of [runtime] that the algorithm does not support -> what to pass instead."""
-    unsupported_settings: ClassVar[Mapping[str, str]] = {}
+    unsupported_own_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of this table, inherited from another algorithm's, that this one does not support -> why; '' without a
     reason."""
     supports_shards: ClassVar[bool] = False
