@@ -12,14 +12,14 @@ from types import ModuleType
 import pytest
 from tests.support.own_code import CarefulDQN, Rows, make_pole
 
-from offbeat.config.importing import defer_signals, find, import_modules, path_of, pause_collection
+from offbeat.config.importing import defer_signals, import_modules, import_path, path_of, pause_collection
 from offbeat.core.errors import ConfigError
 from offbeat.envs.registration import registry_entry
 
 
 def test_find_returns_the_object_at_its_import_path():
     for code in (CarefulDQN, make_pole, Rows.forward):
-        assert find(path_of(code, "nothing")) is code
+        assert import_path(path_of(code, "nothing")) is code
 
 
 @pytest.mark.parametrize("names", [("iniconfig",), ("own_module", "iniconfig")])
@@ -67,7 +67,7 @@ made = _made_by_another_function()
 def test_a_function_that_another_one_has_made_has_the_path_of_the_module_that_has_it(monkeypatch):
     path = path_of(made, "nothing")
     assert path == f"{__name__}:made"
-    assert find(path) is made
+    assert import_path(path) is made
     function = made
     monkeypatch.delattr(sys.modules[__name__], "made")
     monkeypatch.setattr(sys.modules["__main__"], "mine", function, raising=False)
@@ -125,6 +125,6 @@ def test_only_code_of_a_module_is_suggested_for_a_name_that_it_does_not_have(mon
     monkeypatch.setitem(sys.modules, "__main__", own)
     end = rf"{re.escape(meant)} If it was trained by another program, define it at the top level of this one, too$"
     with pytest.raises(ConfigError, match=rf"^__main__:{name} does not exist: the main program has no {name}\.{end}"):
-        find(f"__main__:{name}")
+        import_path(f"__main__:{name}")
     with pytest.raises(ConfigError, match=r"unknown env .* If it was trained by another program, define it"):
         registry_entry(f"__main__:{name}")

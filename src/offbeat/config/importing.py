@@ -75,7 +75,7 @@ def import_found(name: str) -> None:
         import_module(name)
     except (Exception, SystemExit) as error:  # one that calls sys.exit would end the command without an error
         what = ": ".join(filter(None, (type(error).__name__, without_full_stop(error))))
-        refused = ConfigError(f"the module {name} cannot be imported ({what}): {_fix(name, error)}")
+        refused = ConfigError(f"the module {name} cannot be imported ({what}): {_remedy_for_import(name, error)}")
         raise with_traceback_of(refused, error) from error
 
 
@@ -100,7 +100,7 @@ def module_of_file(name: str) -> tuple[str, str]:
     return path.stem or "my_module", where
 
 
-def _fix(name: str, error: BaseException) -> str:
+def _remedy_for_import(name: str, error: BaseException) -> str:
     """Return what to do about an error at the import of a module."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and f"{name}.".startswith(f"{missing}."):
@@ -153,7 +153,7 @@ def pause_collection() -> Iterator[None]:
 # --- paths --------------------------------------------------------------------------------------------------
 
 
-def find(path: str) -> Any:
+def import_path(path: str) -> Any:
     """Return the object at a path, 'module:Name'.
 
     Raises:
@@ -168,7 +168,7 @@ def find(path: str) -> Any:
         return reduce(getattr, name.split("."), imported)
     except AttributeError:
         where = "the main program" if module == "__main__" else module
-        meant = f"{suggestion(name, names_of_code(module))} {_check(module, imported)}"
+        meant = f"{suggestion(name, names_of_code(module))} {_remedy_for_name(module, imported)}"
         raise ConfigError(f"{path} does not exist: {where} has no {name}.{meant}") from None
 
 
@@ -187,7 +187,7 @@ IN_ANOTHER_PROGRAM = "If it was trained by another program, define it at the top
 """What to do about code of a main program that is not in this one."""
 
 
-def _check(module: str, imported: ModuleType) -> str:
+def _remedy_for_name(module: str, imported: ModuleType) -> str:
     """Return what to do about a name that a module does not have."""
     if module == "__main__":
         return IN_ANOTHER_PROGRAM
@@ -206,7 +206,7 @@ def path_of(code: object, remedy: str) -> str:
     """
     path = path_text(code)
     try:
-        found = find(path)
+        found = import_path(path)
     except ConfigError:
         found = None
     if found is not code and not (callable(code) and (path := _path_in_modules(code))):

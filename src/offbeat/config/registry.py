@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from offbeat.config.arguments import checked
-from offbeat.config.importing import defer_signals, find, path_text, pause_collection
+from offbeat.config.importing import defer_signals, import_path, path_text, pause_collection
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
 from offbeat.config.settings import AlgorithmSettings
@@ -42,7 +42,7 @@ class AlgorithmEntry:
         """
         forbid_spinning()  # before torch is loaded for the first time
         with defer_signals(), pause_collection():
-            algorithm = find(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+            algorithm = import_path(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         if not isinstance(algorithm, type):
             raise ConfigError(f"{self.algorithm} is {algorithm!r}, but a class is expected, such as offbeat's DQN")
         return algorithm
@@ -219,7 +219,7 @@ def encoder_factory(name: str) -> EncoderFactory:
         own = "for your own encoder pass my_module:MyEncoder, or --import my_module if that module registers it"
         raise unknown("encoder", name, names, f"There are {', '.join(names)}; {own}.")
     encoder = ENCODERS.get(name, name)
-    factory: EncoderFactory = find(encoder) if isinstance(encoder, str) else encoder
+    factory: EncoderFactory = import_path(encoder) if isinstance(encoder, str) else encoder
     return factory
 
 

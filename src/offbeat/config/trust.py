@@ -25,9 +25,8 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
 from offbeat.core.frozen_table import EMPTY
 
-FLAG = "--trust-code"
-HOW = f"pass {FLAG}"
-"""How to accept all code, for messages."""
+TRUST_FLAG = "--trust-code"
+"""Accepts all code."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def flags_for(code: Code) -> list[str]:
     --import with each module where that is enough, else --trust-code; none where all is installed.
     """
     if code.clusters or not all(kind == "algorithm" or _is_class(kind, path) for kind, path in code.paths):
-        return [FLAG]
+        return [TRUST_FLAG]
     return [word for module in modules_to_name(code) for word in ("--import", module)]
 
 
@@ -229,8 +228,8 @@ def _refusal(code: Code, refused: list[str], where: str) -> ConfigError:
         )
     return ConfigError(
         f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor "
-        f"named by you. Nothing was imported. If the code is your own, or you have read it, {_imports_of(code)}{HOW}"
-        f".{encoder}{cluster}"
+        f"named by you. Nothing was imported. If the code is your own, or you have read it, {_imports_of(code)}pass "
+        f"{TRUST_FLAG}.{encoder}{cluster}"
     )
 
 
@@ -262,7 +261,7 @@ def _require_class(kind: str, path: str, where: str) -> None:
     if kind != "algorithm" and not _is_class(kind, path):
         raise ConfigError(
             f"{where} would call {path} as its {kind}, which is not a class of {_BASES[kind][2]}. It was not called. "
-            f"If the code is your own, or you have read it, {HOW}"
+            f"If the code is your own, or you have read it, pass {TRUST_FLAG}"
         )
 
 

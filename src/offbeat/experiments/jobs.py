@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offbeat.config.importing import is_accepted
-from offbeat.config.trust import FLAG, Code, flags_for, modules_to_name
+from offbeat.config.trust import TRUST_FLAG, Code, flags_for, modules_to_name
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import metrics_from_end
@@ -75,7 +75,7 @@ class Job(ABC):
         path = self.run.path.resolve()
         if not any(is_accepted(str(folder)) for folder in (path, *path.parents)):
             return [word for module in modules_to_name(code) for word in ("--import", module)]
-        return [FLAG] if flags_for(code) or leads_outside(path) else []
+        return [TRUST_FLAG] if flags_for(code) or leads_outside(path) else []
 
     # --- status ---------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from offbeat.config.importing import is_accepted
-from offbeat.config.trust import HOW
+from offbeat.config.trust import TRUST_FLAG
 from offbeat.core.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ def _first_problem(run: Path) -> str:
             if stat.S_ISLNK(mode) and not _leads_inside(path, inside) and not _is_log_of_wandb(path, inside):
                 return (
                     f"{path} is a link to {path.readlink()}, outside of the run, which offbeat would "
-                    f"then write to. If the run is your own, {HOW}; otherwise delete the link"
+                    f"then write to. If the run is your own, pass {TRUST_FLAG}; otherwise delete the link"
                 )
     return ""
 

@@ -13,7 +13,7 @@ from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
 from offbeat.config.importing import import_modules, is_accepted
 from offbeat.config.registry import ENCODERS, OUR_ENCODERS, EncoderFactory, name_encoder
-from offbeat.config.trust import HOW, Code, require
+from offbeat.config.trust import TRUST_FLAG, Code, require
 from offbeat.core.argument_notation import for_reader, printable
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, unknown
@@ -227,7 +227,7 @@ def _register(encoder: str, where: str, modules: tuple[str, ...]) -> None:
         raise ConfigError(
             f"{where} has the encoder {printable(encoder)}, which is not registered, and would import "
             f"{printable(', '.join(unnamed))}, which may register it. Nothing was imported. If you know this code, "
-            f"{named}, or {HOW}. offbeat.load takes encoder=MyEncoder."
+            f"{named}, or pass {TRUST_FLAG}. offbeat.load takes encoder=MyEncoder."
         )
     import_modules(modules)
 

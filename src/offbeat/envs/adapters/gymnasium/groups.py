@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from offbeat.config.env import EnvConfig
-from offbeat.config.importing import find
+from offbeat.config.importing import import_path
 from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
@@ -197,7 +197,7 @@ def make_in_mode(registered: RegisteredEnv, settings: EnvConfig, render_mode: st
 
 def _wrapped(env: SingleEnv, wrapper: str, env_id: str) -> SingleEnv:
     """Return an env in a wrapper, given as its path."""
-    make = find(wrapper)
+    make = import_path(wrapper)
     try:
         wrapped = make(env)
     except Exception as error:
