@@ -224,7 +224,7 @@ def _refusal(code: Code, refused: list[str], where: str) -> ConfigError:
     if refused == list(code.clusters):
         return ConfigError(
             f"{where} would {printable('; '.join(refused))}. A cluster can run any code here, so no file may choose "
-            f"it. If the run and the cluster are your own, {HOW}.{cluster}"
+            f"it. If the run and the cluster are your own, pass {TRUST_FLAG}.{cluster}"
         )
     return ConfigError(
         f"{where} would {printable('; '.join(refused))}: code that is neither part of an installed package nor "
