@@ -33,9 +33,6 @@ KINDS = {
 }
 """Marker -> folders and files whose tests have it."""
 
-SHARING = ("ray", "test_on_ray")
-"""Folders and files whose tests share a cluster of Ray; those of chaos/test_ray.py kill nodes of their own."""
-
 
 def is_any_of(path: Path, names: Iterable[str]) -> bool:
     """Whether a test file has one of these names, or is in a folder that has one."""
@@ -68,7 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = Path(nodeid.partition("::")[0])
-            return "ray" if is_any_of(file, SHARING) else str(file)
+            return "ray" if is_any_of(file, KINDS["ray"]) else str(file)
 
     return Scheduling(config, log)
 
@@ -87,7 +84,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, obj
     try:
         return (yield)
     finally:
-        if nextitem is None or not is_any_of(nextitem.path, SHARING):
+        if nextitem is None or not nextitem.get_closest_marker("ray"):
             ray_clusters.end_shared_nodes()
 
 

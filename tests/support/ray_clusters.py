@@ -1,7 +1,6 @@
 """A Ray cluster of two nodes on this machine, for tests. Each node has one CPU; the second has the resource `other`.
 
-Tests of runtime/ray/ and of each test_on_ray.py share one, the fixture `nodes` of conftest.py: a start takes seven
-seconds of CPU time.
+Tests with the marker `ray` share one, the fixture `nodes` of conftest.py: a start takes seven seconds of CPU time.
 """
 
 from __future__ import annotations
