@@ -14,7 +14,7 @@ from gymnasium.wrappers import TimeLimit
 from tests.support.env_rows import actions_of, assert_same, collect, plain_rows
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Tree
 from offbeat.envs.actions import action_encoder, split_columns
@@ -222,6 +222,18 @@ def test_an_evaluation_does_not_cut_envs_with_a_shorter_time_limit(env_id):
 def test_an_evaluation_does_not_cut_a_vector_env_that_cannot_be_limited():
     envs = made("limits/OnlyColumns-v0", limit=None, cut_after=2)
     assert envs.spec.cut_at is None
+
+
+@pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool")
+def test_an_evaluation_does_not_cut_a_pool_that_ignores_its_limit():
+    envs = made("envpool:Maze-v0", 2, limit=None, cut_after=3)
+    envs.reset()
+    rows = collect(envs, actions_of(envs, 10))
+    assert not (rows["terminated"] | rows["truncated"]).any()
+    limited = made("envpool:Maze-v0", 2, limit=3)
+    limited.reset()
+    with pytest.raises(EnvFailed, match=r"max_episode_steps is 3, .* a time limit of its own that cannot be shortened"):
+        collect(limited, actions_of(limited, 3))
 
 
 @atari

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from tests.support.env_rows import actions_of, collect
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.importable import is_importable
-from offbeat.core.types import ActionSpec, EnvSpec, Leaf
+from offbeat.core.types import Array
 from offbeat.envs.adapters import envpool
-from offbeat.envs.adapters.envpool import Pool, _arguments, _own_limit
+from offbeat.envs.adapters.envpool import _arguments, _own_limit
 from offbeat.envs.contract import NO_LIMITS, Limits
 from offbeat.envs.make import make_envs
-from offbeat.envs.rows import empty_rows
 
 GAME = SimpleNamespace(use_fire_reset=True, frame_skip=4)
 
@@ -57,42 +58,73 @@ def test_a_pool_without_a_limit_refuses_max_episode_steps_and_is_not_cut_by_an_e
     assert _own_limit("envpool:BabyAI-Unlock-v0", 0, Limits(run=7)) == (None, Limits(run=7)), "each level has its own"
 
 
-class EndlessPool:
-    """A stand-in for a pool that does not know the limit that it was given: it only counts."""
+class IgnoresLimits:
+    """A stand-in for a pool that ignores the limit that it was given: its episodes do not end."""
 
-    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
-    elapsed = 0
+    observation_space: gym.spaces.Space[Any] = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    spec = SimpleNamespace(config=SimpleNamespace())
 
-    def recv(self) -> tuple[object, ...]:
+    def __init__(self, columns: int) -> None:
+        self.columns, self.elapsed, self.closed = columns, 0, False
+
+    def reset(self) -> tuple[Any, Any]:
+        return np.zeros((self.columns, 1), np.float32), {}
+
+    def send(self, actions: Array) -> None: ...
+
+    def recv(self) -> tuple[Any, ...]:
         self.elapsed += 1
-        flags = np.zeros(2, np.bool_)
-        elapsed = np.full(2, self.elapsed, np.int32)
-        return np.zeros((2, 1), np.float32), np.zeros(2, np.float32), flags, flags, {"elapsed_step": elapsed}
+        flags = np.zeros(self.columns, np.bool_)
+        elapsed = np.full(self.columns, self.elapsed, np.int32)
+        return *self.reset()[:1], np.zeros(self.columns, np.float32), flags, flags, {"elapsed_step": elapsed}
+
+    def close(self) -> None:
+        self.closed = True
 
 
-def test_a_pool_that_exceeds_its_episode_limit_fails() -> None:
-    leaf = Leaf("observation", (1,), "float32")
-    spec = EnvSpec("envpool:Highway-v0", (leaf,), ActionSpec("discrete", (), nvec=(2,)), 2)
-    pool = Pool(spec, EndlessPool(), empty_rows([leaf], 2), 0, limit=3)
-    pool.recv(), pool.recv()
-    with pytest.raises(EnvFailed, match="env 0: max_episode_steps is 3, which is not supported"):
-        pool.recv()
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[IgnoresLimits]:
+    """Let a stand-in for EnvPool, which has the env Endless-v0, make pools; return the list of them."""
+    made: list[IgnoresLimits] = []
 
+    def make(_name: str, *, num_envs: int, **_: Any) -> IgnoresLimits:
+        made.append(IgnoresLimits(num_envs))
+        return made[-1]
 
-def test_pools_that_are_refused_after_they_were_made_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[str] = []
-    text = gym.spaces.Text(5)
-    pool = SimpleNamespace(observation_space=text, action_space=gym.spaces.Discrete(2), close=lambda: closed.append(""))
     library = SimpleNamespace(
-        list_all_envs=lambda: ["Text-v0"],
-        make_spec=lambda _name: SimpleNamespace(config=SimpleNamespace(max_episode_steps=10)),
-        make_gymnasium=lambda *_, **__: pool,
+        list_all_envs=lambda: ["Endless-v0"],
+        make_spec=lambda _name: SimpleNamespace(config=SimpleNamespace(max_episode_steps=4000)),
+        make_gymnasium=make,
     )
     monkeypatch.setattr(envpool, "_envpool", lambda: library)
     monkeypatch.setattr(envpool, "is_importable", lambda _name: True)
+    return made
+
+
+@pytest.mark.usefixtures("pools")
+def test_a_pool_that_ignores_the_limit_of_a_run_fails() -> None:
+    envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(max_episode_steps=3), cut_after=5)
+    envs.reset()
+    collect(envs, actions_of(envs, 2))
+    with pytest.raises(EnvFailed, match=r"env 0: max_episode_steps is 3, which is not supported.*cannot be shortened"):
+        collect(envs, actions_of(envs, 1))
+
+
+@pytest.mark.usefixtures("pools")
+def test_a_pool_that_ignores_the_limit_of_an_evaluation_is_not_cut() -> None:
+    envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(max_episode_steps=10), cut_after=3)
+    envs.reset()
+    assert not collect(envs, actions_of(envs, 9))["truncated"].any()
+
+
+def test_pools_that_are_refused_after_they_were_made_are_closed(
+    pools: list[IgnoresLimits], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IgnoresLimits, "observation_space", gym.spaces.Text(5))
     with pytest.raises(ConfigError, match="Text"):
-        make_envs("envpool:Text-v0", 4, seed=0, groups=2)
-    assert len(closed) == 2
+        make_envs("envpool:Endless-v0", 4, seed=0, groups=2)
+    assert [pool.closed for pool in pools] == [True, True]
 
 
 @pytest.mark.skipif(is_importable("envpool"), reason="EnvPool is installed")

@@ -57,7 +57,7 @@ class Pool:
             pool: The pool.
             rows: The rows of its columns.
             first: Its first column.
-            limit: The time limit that it was given, in its own steps.
+            limit: Env steps after which each episode must have ended; None: the pool's own limit is enough.
             repeats: Steps of the pool per env step.
         """
         self._pool = pool
@@ -115,11 +115,11 @@ class Pool:
         return result
 
     def _require_limit(self, elapsed: Array) -> None:
-        """Raise EnvFailed if an episode continues beyond the requested limit: some pools ignore it."""
+        """Raise EnvFailed if an episode continues beyond the limit of the run: some pools ignore it."""
         assert self._limit is not None
-        beyond = (elapsed >= self._limit) & ~(self._rows.terminated | self._rows.truncated)
+        beyond = (elapsed >= self._limit * self._repeats) & ~(self._rows.terminated | self._rows.truncated)
         if beyond.any():
-            what = _unknown_limit(self._spec.id, self._limit)
+            what = _no_such_limit(self._spec.id, self._limit, "has a time limit of its own that cannot be shortened")
             raise column_failed(self._spec, self._first + int(beyond.argmax()), what)
 
     def close(self) -> None:
@@ -155,8 +155,8 @@ class EnvPoolAdapter:
         )
         limit = limits.shorter_than(own_limit)
         if limit is not None:
-            limit *= repeats  # as the pool counts
-            arguments["max_episode_steps"] = limit
+            arguments["max_episode_steps"] = limit * repeats  # as the pool counts
+        required = Limits(limits.run).shorter_than(own_limit)
         pools = all_or_closed(_make_pool(request, group, arguments) for group in request.groups)
         with closed_on_error(pools):
             spec = limits.spec_with_limits(_spec_of(request, pools[0], repeats), own_limit)
@@ -164,7 +164,7 @@ class EnvPoolAdapter:
             if settings.episodic_life:
                 rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
             parts = [
-                Pool(spec, pool, rows_of(rows, group), group.start, limit, repeats)
+                Pool(spec, pool, rows_of(rows, group), group.start, required, repeats)
                 for pool, group in zip(pools, request.groups, strict=True)
             ]
             return GroupedEnvs(spec, request.groups, rows, parts)
@@ -234,15 +234,13 @@ def _own_limit(env_id: str, steps: int, limits: Limits, repeats: int = 1) -> tup
     if steps < _UNLIMITED:
         return None if steps == _BY_LEVEL else -(-steps // repeats), limits
     if limits.run is not None:
-        raise ConfigError(_unknown_limit(env_id, limits.run))
+        raise ConfigError(_no_such_limit(env_id, limits.run, "has no time limit"))
     return None, NO_LIMITS
 
 
-def _unknown_limit(env_id: str, limit: int) -> str:
-    return (
-        f"max_episode_steps is {limit}, which is not supported by EnvPool's {env_id.removeprefix(PREFIX)}, which "
-        "has no time limit: omit it, or train on the Gymnasium id"
-    )
+def _no_such_limit(env_id: str, limit: int, why: str) -> str:
+    name = env_id.removeprefix(PREFIX)
+    return f"max_episode_steps is {limit}, which is not supported by EnvPool's {name}, because it {why}: leave it out"
 
 
 _OPTIONS = {
