@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +13,7 @@ from tests.support.env_rows import actions_of, collect
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.importable import is_importable
 from offbeat.core.types import Array
 from offbeat.envs.adapters import envpool
@@ -20,31 +21,54 @@ from offbeat.envs.adapters.envpool import _arguments, _own_limit
 from offbeat.envs.contract import NO_LIMITS, Limits
 from offbeat.envs.make import make_envs
 
-GAME = SimpleNamespace(use_fire_reset=True, frame_skip=4)
+
+class Config(NamedTuple):
+    """The arguments of a pool, with EnvPool's defaults."""
+
+    num_envs: int = 1
+    max_num_players: int = 1
+    max_episode_steps: int = 4000
+
+
+class GameConfig(NamedTuple):
+    """Those of an Atari game."""
+
+    num_envs: int = 1
+    max_num_players: int = 1
+    max_episode_steps: int = 27_000
+    frame_skip: int = 4
+    noop_max: int = 30
+    episodic_life: bool = False
+    reward_clip: bool = False
+    use_fire_reset: bool = True
+    repeat_action_probability: float = 0.0
 
 
 def test_atari_settings_are_translated_to_envpools_names() -> None:
     settings = EnvConfig(fire_reset=False, episodic_life=True, noop_max=5, max_frames=400)
-    assert _arguments("envpool:Pong-v5", GAME, settings) == {
+    assert _arguments("envpool:Pong-v5", GameConfig(), settings) == {
         "stack_num": 1,
+        "reward_clip": False,
+        "frame_skip": 4,
+        "repeat_action_probability": 0.0,
         "use_fire_reset": False,
         "episodic_life": True,
         "noop_max": 5,
         "max_episode_steps": 100,
     }
-    assert _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(reward_scale=2)) == {}
+    assert _arguments("envpool:Ant-v4", Config(), EnvConfig(reward_scale=2)) == {}
 
 
 @pytest.mark.parametrize(("frames", "steps"), [(3, 1), (4, 1), (5, 2)])
 def test_the_step_that_reaches_max_frames_is_the_last_one(frames: int, steps: int) -> None:
-    assert _arguments("envpool:Pong-v5", GAME, EnvConfig(max_frames=frames))["max_episode_steps"] == steps
+    assert _arguments("envpool:Pong-v5", GameConfig(), EnvConfig(max_frames=frames))["max_episode_steps"] == steps
 
 
 def test_envpool_refuses_settings_that_its_env_does_not_support() -> None:
     with pytest.raises(ConfigError, match="noop_max is 2, which is not supported by envpool:Ant-v4"):
-        _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(noop_max=2))
+        _arguments("envpool:Ant-v4", Config(), EnvConfig(noop_max=2))
     with pytest.raises(ConfigError, match="pass --set noop_max=1"):
-        _arguments("envpool:Pong-v5", GAME, EnvConfig(noop_max=0))
+        _arguments("envpool:Pong-v5", GameConfig(), EnvConfig(noop_max=0))
 
 
 UNLIMITED = 2**31 - 1
@@ -83,26 +107,41 @@ class IgnoresLimits:
         self.closed = True
 
 
+class Library:
+    """A stand-in for EnvPool, with one env."""
+
+    def __init__(self) -> None:
+        self.config: Config | GameConfig = Config()
+        self.pools: list[IgnoresLimits] = []
+
+    def list_all_envs(self) -> list[str]:
+        return ["Endless-v0"]
+
+    def make_spec(self, _name: str) -> Any:
+        return SimpleNamespace(config=self.config)
+
+    def make_gymnasium(self, _name: str, *, num_envs: int, **_: Any) -> IgnoresLimits:
+        self.pools.append(IgnoresLimits(num_envs))
+        return self.pools[-1]
+
+
 @pytest.fixture
-def pools(monkeypatch: pytest.MonkeyPatch) -> list[IgnoresLimits]:
-    """Let a stand-in for EnvPool, which has the env Endless-v0, make pools; return the list of them."""
-    made: list[IgnoresLimits] = []
-
-    def make(_name: str, *, num_envs: int, **_: Any) -> IgnoresLimits:
-        made.append(IgnoresLimits(num_envs))
-        return made[-1]
-
-    library = SimpleNamespace(
-        list_all_envs=lambda: ["Endless-v0"],
-        make_spec=lambda _name: SimpleNamespace(config=SimpleNamespace(max_episode_steps=4000)),
-        make_gymnasium=make,
-    )
-    monkeypatch.setattr(envpool, "_envpool", lambda: library)
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    monkeypatch.setattr(envpool, "_envpool", lambda: made)
     monkeypatch.setattr(envpool, "is_importable", lambda _name: True)
     return made
 
 
-@pytest.mark.usefixtures("pools")
+@pytest.mark.parametrize("name", ["episodic_life", "reward_clip", "use_fire_reset", "frame_skip"])
+def test_arguments_of_a_game_that_settings_determine_are_refused(name: str, library: Library) -> None:
+    library.config = GameConfig()
+    settings = EnvConfig(kwargs=PlainTable({name: 1}))
+    with pytest.raises(ConfigError, match=f"env.kwargs.{name} is 1, but for envpool:Endless-v0 the other keys of"):
+        make_envs("envpool:Endless-v0", 1, seed=0, settings=settings)
+
+
+@pytest.mark.usefixtures("library")
 def test_a_pool_that_ignores_the_limit_of_a_run_fails() -> None:
     envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(max_episode_steps=3), cut_after=5)
     envs.reset()
@@ -111,7 +150,7 @@ def test_a_pool_that_ignores_the_limit_of_a_run_fails() -> None:
         collect(envs, actions_of(envs, 1))
 
 
-@pytest.mark.usefixtures("pools")
+@pytest.mark.usefixtures("library")
 def test_a_pool_that_ignores_the_limit_of_an_evaluation_is_not_cut() -> None:
     envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(max_episode_steps=10), cut_after=3)
     envs.reset()
@@ -119,12 +158,12 @@ def test_a_pool_that_ignores_the_limit_of_an_evaluation_is_not_cut() -> None:
 
 
 def test_pools_that_are_refused_after_they_were_made_are_closed(
-    pools: list[IgnoresLimits], monkeypatch: pytest.MonkeyPatch
+    library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(IgnoresLimits, "observation_space", gym.spaces.Text(5))
     with pytest.raises(ConfigError, match="Text"):
         make_envs("envpool:Endless-v0", 4, seed=0, groups=2)
-    assert [pool.closed for pool in pools] == [True, True]
+    assert [pool.closed for pool in library.pools] == [True, True]
 
 
 @pytest.mark.skipif(is_importable("envpool"), reason="EnvPool is installed")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.config.env import ATARI_ONLY, EnvConfig, refuse_atari_settings
+from offbeat.config.env import EnvConfig, refuse_atari_settings
 from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.importable import is_importable
@@ -250,11 +250,11 @@ _OPTIONS = {
     "fire_reset": "use_fire_reset",
     "episodic_life": "episodic_life",
 }
-"""Settings of [env] -> EnvPool's names for them."""
+"""Settings of [env] for Atari games -> EnvPool's names for them."""
 
 
 def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
-    """Return EnvPool's arguments that differ from its defaults, `config`.
+    """Return EnvPool's arguments that the settings determine; those that are not given have its defaults, `config`.
 
     Raises:
         ConfigError: a setting is not supported by the env.
@@ -262,13 +262,14 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
     if not _is_atari(config):
         refuse_atari_settings(settings, env_id)
         return {}
-    given = {key: value for key in ("frame_skip", *ATARI_ONLY) if (value := getattr(settings, key)) is not None}
-    if given.get("noop_max") == 0:
+    if settings.noop_max == 0:
         raise ConfigError(f"noop_max is 0, but {env_id} needs at least 1: pass --set noop_max=1")
-    frames = given.pop("max_frames", None)
-    skip = given.get("frame_skip", config.frame_skip)
-    steps = {} if frames is None else {"max_episode_steps": -(-frames // skip)}  # as in ale.py
-    return {"stack_num": 1, **{_OPTIONS[key]: value for key, value in given.items()}, **steps}
+    options = {name: getattr(config, name) for name in _OPTIONS.values()}
+    given = {name: value for key, name in _OPTIONS.items() if (value := getattr(settings, key)) is not None}
+    arguments = {"stack_num": 1, "reward_clip": False, **options, **given}
+    if settings.max_frames is not None:
+        arguments["max_episode_steps"] = -(-settings.max_frames // arguments["frame_skip"])  # as in ale.py
+    return arguments
 
 
 def _is_atari(config: Any) -> bool:
