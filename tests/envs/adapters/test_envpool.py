@@ -142,6 +142,19 @@ def test_arguments_of_a_game_that_settings_determine_are_refused(name: str, libr
 
 
 @pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("max_episode_step", r"has no argument 'max_episode_step'.*max_episode_steps.*Its arguments are max_episode_s"),
+        ("num_envs", "env.kwargs.num_envs is 3, but offbeat determines this argument: leave it out"),
+    ],
+)
+def test_arguments_that_a_pool_does_not_have_or_that_offbeat_determines_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_envs("envpool:Endless-v0", 1, seed=0, settings=EnvConfig(kwargs=PlainTable({name: 3})))
+
+
+@pytest.mark.usefixtures("library")
 def test_a_pool_that_ignores_the_limit_of_a_run_fails() -> None:
     envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(max_episode_steps=3), cut_after=5)
     envs.reset()

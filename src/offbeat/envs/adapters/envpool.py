@@ -22,6 +22,7 @@ from offbeat.core.importable import is_importable
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder
 from offbeat.envs.adapters.grouped import GroupedEnvs
+from offbeat.envs.arguments import unknown_argument
 from offbeat.envs.contract import NO_LIMITS, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
@@ -148,6 +149,7 @@ class EnvPoolAdapter:
         if env_id not in self.ids():
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
         config = _envpool().make_spec(request.name).config
+        _require_arguments(env_id, config, request.kwargs)
         arguments = request.constructor_arguments(_arguments(env_id, config, settings))
         repeats = 1 if _is_atari(config) else settings.action_repeats
         own_limit, limits = _own_limit(
@@ -182,6 +184,22 @@ class EnvPoolAdapter:
 
 
 ADAPTER = EnvPoolAdapter()
+
+
+_BY_OFFBEAT = ("num_envs", "batch_size", "max_num_players", "seed", "env_seed", "gym_reset_return_info")
+"""Arguments of a pool that offbeat determines."""
+_OF_PIXELS = ("from_pixels", "render_width", "render_height", "render_camera_id")
+"""Arguments that are not in EnvPool's configs: images as observations, where the env supports them."""
+
+
+def _require_arguments(env_id: str, config: Any, kwargs: Mapping[str, Any]) -> None:
+    """Raise ConfigError for arguments that a pool does not have, or that offbeat determines."""
+    for name, value in kwargs.items():
+        if name in _BY_OFFBEAT:
+            raise ConfigError(f"env.kwargs.{name} is {value!r}, but offbeat determines this argument: leave it out")
+        names = [each for each in (*config._fields, *_OF_PIXELS) if each not in _BY_OFFBEAT]
+        if name not in names:
+            raise unknown_argument(env_id, name, names)
 
 
 def _make_pool(request: EnvRequest, group: slice, arguments: Mapping[str, Any]) -> Any:
