@@ -141,6 +141,12 @@ def test_arguments_of_a_game_that_settings_determine_are_refused(name: str, libr
         make_envs("envpool:Endless-v0", 1, seed=0, settings=settings)
 
 
+def test_envs_with_several_players_are_refused(library: Library) -> None:
+    library.config = Config(max_num_players=2)
+    with pytest.raises(ConfigError, match="envpool:Endless-v0 has 2 players, but only EnvPool's envs with one agent"):
+        make_envs("envpool:Endless-v0", 1, seed=0)
+
+
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     ("name", "message"),

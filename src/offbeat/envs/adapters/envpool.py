@@ -149,6 +149,7 @@ class EnvPoolAdapter:
         if env_id not in self.ids():
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
         config = _envpool().make_spec(request.name).config
+        _require_one_player(env_id, config)
         _require_arguments(env_id, config, request.kwargs)
         arguments = request.constructor_arguments(_arguments(env_id, config, settings))
         repeats = 1 if _is_atari(config) else settings.action_repeats
@@ -184,6 +185,14 @@ class EnvPoolAdapter:
 
 
 ADAPTER = EnvPoolAdapter()
+
+
+def _require_one_player(env_id: str, config: Any) -> None:
+    if config.max_num_players > 1:
+        raise ConfigError(
+            f"{env_id} has {config.max_num_players} players, but only EnvPool's envs with one agent are supported: "
+            "games with several agents have ids such as openspiel:kuhn_poker or pettingzoo:classic/tictactoe_v3"
+        )
 
 
 _BY_OFFBEAT = ("num_envs", "batch_size", "max_num_players", "seed", "env_seed", "gym_reset_return_info")
