@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from offbeat.config.env import adapter_prefix
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import OBSERVED_MASK, ActionSpec, Array, numbers_of_parts
 
@@ -84,10 +85,10 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = bounds_of(space.low), bounds_of(space.high)
         return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_env_dtype("float32", space))
+    remedy = "" if adapter_prefix(env_id) else ": wrap it in gymnasium.wrappers.TransformAction where it is registered"
     raise ConfigError(
         f"{env_id} has actions of {shown(space)}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), "
-        "and Dicts and Tuples of these, are supported: wrap the env in gymnasium.wrappers.TransformAction where it is "
-        "registered"
+        f"and Dicts and Tuples of these, are supported{remedy}"
     )
 
 

@@ -86,7 +86,7 @@ class IgnoresLimits:
     """A stand-in for a pool that ignores the limit that it was given: its episodes do not end."""
 
     observation_space: gym.spaces.Space[Any] = gym.spaces.Box(0, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
+    action_space: gym.spaces.Space[Any] = gym.spaces.Discrete(2)
     spec = SimpleNamespace(config=SimpleNamespace())
 
     def __init__(self, columns: int) -> None:
@@ -144,6 +144,22 @@ def test_arguments_of_a_game_that_settings_determine_are_refused(name: str, libr
 def test_envs_with_several_players_are_refused(library: Library) -> None:
     library.config = Config(max_num_players=2)
     with pytest.raises(ConfigError, match="envpool:Endless-v0 has 2 players, but only EnvPool's envs with one agent"):
+        make_envs("envpool:Endless-v0", 1, seed=0)
+
+
+@pytest.mark.usefixtures("library")
+def test_the_message_on_unsupported_actions_does_not_advise_to_wrap_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IgnoresLimits, "action_space", gym.spaces.Box(0, 4, (10,), np.int32))
+    with pytest.raises(ConfigError, match=r"Box \(of floats\), and Dicts and Tuples of these, are supported$"):
+        make_envs("envpool:Endless-v0", 1, seed=0)
+
+
+def test_a_library_that_an_env_needs_is_to_be_installed(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_name: str) -> None:
+        raise ImportError("needs Qt 5")
+
+    monkeypatch.setattr(library, "make_spec", fail)
+    with pytest.raises(ConfigError, match=r"\(ImportError: needs Qt 5\): install what its library needs"):
         make_envs("envpool:Endless-v0", 1, seed=0)
 
 
