@@ -176,8 +176,11 @@ class EnvPoolAdapter:
         """Return None: EnvPool has only vector envs."""
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:  # noqa: ARG002
-        """Raise ConfigError: EnvPool renders nothing."""
-        raise ConfigError(f"{env_id} cannot be rendered: EnvPool does not render. Train on the Gymnasium id instead")
+        """Raise ConfigError: a policy of EnvPool's env is shown in another library's."""
+        raise ConfigError(
+            f"{env_id} cannot be rendered: offbeat does not draw EnvPool's envs. If Gymnasium has the same env, pass "
+            "its id with --env"
+        )
 
     def ids(self) -> list[str]:
         """Return EnvPool's ids; none if it is not installed."""
