@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -85,12 +87,15 @@ def test_a_pool_without_a_limit_refuses_max_episode_steps_and_is_not_cut_by_an_e
 class IgnoresLimits:
     """A stand-in for a pool that ignores the limit that it was given: its episodes do not end."""
 
-    observation_space: gym.spaces.Space[Any] = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space: gym.spaces.Space[Any] = gym.spaces.Discrete(2)
     spec = SimpleNamespace(config=SimpleNamespace())
 
     def __init__(self, columns: int) -> None:
         self.columns, self.elapsed, self.closed = columns, 0, False
+
+    @cached_property
+    def observation_space(self) -> gym.spaces.Space[Any]:
+        return gym.spaces.Box(np.zeros(1), np.ones(1), dtype=np.float32)
 
     def reset(self) -> tuple[Any, Any]:
         return np.zeros((self.columns, 1), np.float32), {}
@@ -195,6 +200,13 @@ def test_a_pool_that_ignores_the_limit_of_an_evaluation_is_not_cut() -> None:
     envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(max_episode_steps=10), cut_after=3)
     envs.reset()
     assert not collect(envs, actions_of(envs, 9))["truncated"].any()
+
+
+@pytest.mark.usefixtures("library")
+def test_the_spaces_of_pools_are_made_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_envs("envpool:Endless-v0", 4, seed=0, groups=2)
 
 
 def test_pools_that_are_refused_after_they_were_made_are_closed(

@@ -9,8 +9,10 @@ first step is taken while another group is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -162,6 +164,7 @@ class EnvPoolAdapter:
         required = Limits(limits.run).shorter_than(own_limit)
         pools = all_or_closed(_make_pool(request, group, arguments) for group in request.groups)
         with closed_on_error(pools):
+            _read_spaces(pools)
             spec = limits.spec_with_limits(_spec_of(request, pools[0], repeats), own_limit)
             rows = empty_rows(spec.observation, spec.columns, spec.info)
             if settings.episodic_life:
@@ -217,6 +220,18 @@ def _require_arguments(env_id: str, config: Any, kwargs: Mapping[str, Any]) -> N
 def _make_pool(request: EnvRequest, group: slice, arguments: Mapping[str, Any]) -> Any:
     seeds = list(request.seeds[group])
     return _envpool().make_gymnasium(request.name, num_envs=len(seeds), seed=seeds, **arguments)
+
+
+_CHANGING_FILTERS = Lock()
+"""The filters of warnings belong to all threads."""
+
+
+def _read_spaces(pools: Iterable[Any]) -> None:
+    """Let each pool make its spaces, which it keeps, without Gymnasium's warnings that their bounds are float64."""
+    with _CHANGING_FILTERS, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*precision lowered by casting")
+        for pool in pools:
+            _ = pool.observation_space, pool.action_space
 
 
 def _overwrite(whole: Any, columns: Array, part: Any) -> None:
