@@ -65,7 +65,7 @@ class Cell(NamedTuple):
             layout = {"max_lag": self.lag, "actors": self.actors, "unrolls_per_batch": self.batch}
             layout |= {"steps": STEPS, "unroll_length": 8}
             start = small_run
-        return start(path, self.env, algorithm=self.algorithm, lag="exact", **{**layout, **self.more}, **changes)
+        return start(path, self.env, algorithm=self.algorithm, lag="exact", **{**layout, **self.more, **changes})
 
 
 INLINE = {"evaluator": "inline"}
@@ -374,6 +374,38 @@ def test_a_run_resumed_repeatedly_across_runtimes_has_the_bits_of_serial(tmp_pat
         assert resume(path, runtime=other, callbacks=[stop_from(env_steps)]).state == "interrupted"
     assert resume(path, runtime=runtime).state == "finished"
     assert weights_of(path) == weights_of(whole.path)
+
+
+CONSTANT = {"learning_rate_schedule": "constant"}
+CLIPS = {**CONSTANT, "clip_schedule": "constant"}
+USED_AGAIN = {"resident_batches": 2, "passes": 3}
+
+
+@pytest.mark.parametrize(
+    ("cell", "ends"),
+    [
+        # Some rows are resets, so the last learning step is not known from the start.
+        (Cell("ppo", "CartPole-v1", 3, 2, 1, "threads", "serial", CLIPS), [300]),
+        (Cell("sac", "Pendulum-v1", 6, 3, 0, "serial", "threads"), [90]),
+        *thorough(
+            (Cell("ppo", "offbeat/OneStep-v0", 3, 2, 1, "processes", "threads", CLIPS), [100, 300]),
+            (
+                Cell("impala", "CartPole-v1", 3, 2, 1, "serial", "processes", {**CONSTANT, **USED_AGAIN}),
+                [130, 200, 310],
+            ),
+        ),
+    ],
+    ids=lambda value: value.algorithm if isinstance(value, Cell) else "",
+)
+def test_a_finished_run_that_is_trained_for_longer_has_the_bits_of_a_longer_run(tmp_path, cell, ends):
+    whole = cell.train(tmp_path / "whole")
+    run = cell.train(tmp_path / "run", runtime=cell.first, steps=ends[0])
+    for end in [*ends[1:], REPLAYED_STEPS if cell.on_a_replay else STEPS]:
+        assert run.state == "finished"
+        run = resume(run.path, steps=end, runtime=cell.second)
+    log = (run.path / "log.txt").read_text()
+    assert log.count("unfinished episodes continue") == len(ends)
+    assert weights_of(run.path) == weights_of(whole.path)
 
 
 def test_a_resume_in_another_runtime_drops_unsupported_settings(tmp_path):

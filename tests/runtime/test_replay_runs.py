@@ -139,7 +139,6 @@ def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, 
     assert "the run has 80 transitions at its end, but the first update is made after 81" in log_of(run)
     assert "nothing was learned: no update was made in 80 env steps" in log_of(run)
     assert run.metrics["utd_ratio"] is run.metrics["critic_loss"] is None
-    assert 0 <= run.metrics["acted_beyond"] <= 4 * (2 * 2)
     assert load(run.path / "checkpoints" / "latest").weights["uniform"] == 1
     extended = resume(run.path, steps=81)
     assert extended.metrics["updates"] == extended.metrics["env_steps"] - 80 > 0

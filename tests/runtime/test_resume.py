@@ -84,13 +84,6 @@ def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
     assert weights_of(path) != before
 
 
-@pytest.mark.parametrize("max_lag", [0, 1])
-def test_extending_a_finished_run_continues_its_episodes_only_if_no_rows_were_acted_beyond(tmp_path, max_lag):
-    path = small_run(tmp_path / "run", max_lag=max_lag).path
-    said = offbeat("resume", path, "--steps", 1500, "--progress", "lines")
-    assert ("they are cut, and new episodes start" in said.err) == (max_lag > 0)
-
-
 class Checkpoints(package.Callback):
     """Notes which checkpoints a run has before its first learning step."""
 

@@ -115,14 +115,6 @@ def test_reset_rows_are_not_counted(tmp_path):
     assert run.metrics["episode_length_mean"] == 1
 
 
-@pytest.mark.parametrize("max_lag", [0, 1, 3])
-def test_rows_acted_beyond_the_end_are_reported_separately(tmp_path, max_lag):
-    rows = 16 * 4
-    run = small_run(tmp_path / "run", "HalfCheetah-v5", steps=10 * rows, max_lag=max_lag)  # no episode ends: all valid
-    assert run.metrics["env_steps"] == 10 * rows
-    assert run.metrics["acted_beyond"] == max_lag * rows
-
-
 @pytest.mark.parametrize(
     ("stop_at", "max_lag"),
     [*product((1, 640), (0, 3)), *thorough((1, 1), (640, 1), (500, 0), (500, 1), (500, 3))],
@@ -134,7 +126,6 @@ def test_a_stop_happens_at_most_max_lag_batches_after_stop_at_is_reached(tmp_pat
     assert run.state == "interrupted"
     assert run.reason == f"stopped at --stop-at {stop_at}"
     assert reached <= run.metrics["learning_step"] <= reached + max_lag
-    assert run.metrics["acted_beyond"] == 0
 
 
 def test_a_stop_at_beyond_the_end_has_no_effect(tmp_path):

@@ -192,13 +192,13 @@ TIMED = {
     *("learner_dequeue_time_ms", "learner_load_time_ms", "learner_load_wait_time_ms"),
     *("learner_prepare_time_ms", "learner_grad_time_ms", "learner_exchange_time_ms"),
     *("memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
-    *("actor_wait_fraction", "learner_wait_fraction", "acted_beyond"),
+    *("actor_wait_fraction", "learner_wait_fraction"),
     *("inference_wait_s", "inference_batch_requests"),
     *("message_wait_s", "row_bytes_per_env_step", "weight_bytes_per_env_step"),
     *("slots_filled", "slots_filled_min", "slots_filled_max"),
     *("learner_queue_size_mean", "learner_queue_size_min", "learner_queue_size_max"),
 }
-"""Slots, the queue and what was acted beyond depend on the clock outside of serial alone."""
+"""Slots and the queue depend on the clock outside of serial alone."""
 
 
 def untimed(line: dict[str, Any]) -> dict[str, Any]:

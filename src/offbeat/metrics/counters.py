@@ -23,8 +23,6 @@ class Counters:
     updates_refused: Counter = 0
     actor_restarts: Counter = 0
     wall_time_s: NonNegative = 0.0
-    acted_beyond: Counter = 0
-    """Env steps acted but not learned from when the run ended."""
     env_stall_max_s: NonNegative = 0.0
     """Seconds of the longest single call of an env so far."""
     evaluator_restarts: Counter = 0

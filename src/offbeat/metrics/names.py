@@ -65,7 +65,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "evaluator_restarts": "restarts of the evaluator process",
         "evaluations_failed": "evaluations without a result, because the env failed in each attempt",
         "updates_refused": "updates refused because a loss or gradient was not finite",
-        "acted_beyond": "env steps acted but not learned from when the run ended",
     },
     "time": {
         **{

@@ -241,8 +241,9 @@ class LearnerGate:
 
     def pause_at(self, ticket: int | None) -> None:
         """Pause acting: ticket `ticket` and later ones may not start. None: end the pause."""
-        self._board.pause[0] = NO_PAUSE if ticket is None else ticket
-        if ticket is None:
+        before, after = int(self._board.pause[0]), NO_PAUSE if ticket is None else ticket
+        self._board.pause[0] = after
+        if after > before:
             self._ring()
 
     def finish(self, learned: int) -> None:

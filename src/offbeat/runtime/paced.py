@@ -2,7 +2,8 @@
 
 Each iteration waits for the tickets of a learning step, makes the step, and then evaluates, writes metrics, saves or
 ends the run if that is due. A checkpoint or a stop needs all acted tickets to be learned from, so acting is paused
-before the learning step after which it is due.
+before the learning step after which it is due. For the end of the run, acting is paused at the first ticket that the
+run may not need.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
+from math import ceil
 from typing import Any
 
 from offbeat.config.config import Config
@@ -47,8 +48,10 @@ class PacedWorkforce(Workforce):
         self._watched = nullcontext if in_threads else parts.main_thread.learning_steps(notify, self._updates_made)
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
-        self._pause: int | None = None
-        """The ticket at which acting pauses; None: no pause."""
+        self._planned_pause: int | None = None
+        """The ticket at which acting pauses for a checkpoint or a stop; None: no such pause."""
+        self._end = self._end_after(0)
+        """The first ticket that the run may not need."""
         self.acting_failed = False
 
     # --- learning steps -------------------------------------------------------------------------------------
@@ -104,6 +107,8 @@ class PacedWorkforce(Workforce):
         if self._parts.league is not None:
             self._parts.league.advance(self.learned, env_steps + _env_steps_of(learned))
         self.learned += 1
+        self._end = self._end_after(env_steps + _env_steps_of(learned))
+        self._pause()  # first: a finished step allows further tickets to start
         self._acting.finish(self.learned)
         return learned
 
@@ -129,28 +134,40 @@ class PacedWorkforce(Workforce):
 
     def pause(self) -> None:
         """Pause acting at the first ticket that the pace cannot have allowed yet."""
-        if self._pause is None:
-            self._pause_at(self._pace.pause_ticket(self.learned))
+        if self._planned_pause is None:
+            self._planned_pause = self._pace.pause_ticket(self.learned)
+            self._pause()
 
     def end_pause(self) -> None:
         """End the pause."""
-        self._pause_at(None)
+        self._planned_pause = None
+        self._pause()
 
-    def _pause_at(self, ticket: int | None) -> None:
-        self._pause = ticket
-        self._acting.pause_at(ticket)
+    def _pause(self) -> None:
+        self._acting.pause_at(self._pause_ticket)
+
+    @property
+    def _pause_ticket(self) -> int | None:
+        """The ticket at which acting pauses; None: no pause is near."""
+        if self._planned_pause is not None:
+            return min(self._planned_pause, self._end)
+        return self._end if self._end <= self._pace.pause_ticket(self.learned) else None
+
+    def _end_after(self, env_steps: int) -> int:
+        """Return the first ticket that the run may not need, after learning from `env_steps`.
+
+        The next batches end the run at the earliest if all their rows are env steps. As other rows are found, the end
+        moves on. Tickets from it on may not start, so the run ends at a boundary.
+        """
+        config, tickets = self._parts.config, len(self._pace.tickets_of(self.learned))
+        rows = tickets * config.memory.length * config.runtime.envs_per_actor
+        batches = max(0, ceil((config.run.steps - env_steps) / rows))
+        return self._pace.next_ticket(self.learned) + batches * tickets
 
     @property
     def at_boundary(self) -> bool:
         """Whether acting is paused and every acted ticket has been learned from at least once: see the glossary."""
-        return self._pace.next_ticket(self.learned) == self._pause
-
-    @property
-    def acted_beyond(self) -> int:
-        """Number of env steps that were acted and not learned from."""
-        acted, committed = self._acting.acted, self._pace.acted_before_learn
-        beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
-        return sum(map(self._first.learner.feed.env_steps, beyond))
+        return self._pace.next_ticket(self.learned) == self._pause_ticket
 
     # --- the interface of every workforce -------------------------------------------------------------------
 
@@ -175,6 +192,7 @@ class PacedWorkforce(Workforce):
 
     def begin_episodes(self) -> None:
         self._learners.start(self.learned)
+        self._pause()
         self._acting.start([None] * self._parts.config.runtime.actors)
 
     def state(self) -> dict[str, Any]:
@@ -196,8 +214,8 @@ class PacedWorkforce(Workforce):
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         counters = Counters.of_state(state["counters"])
         self.learned = counters.learning_step
-        if counters.env_steps >= self._parts.config.run.steps:
-            self._pause_at(self._pace.next_ticket(self.learned))  # nothing is acted any more
+        self._end = self._end_after(counters.env_steps)
+        self._pause()
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])
         messages = {policy.name: self._restore_policy(policy, state, arrays) for policy in self._parts.policies}
@@ -262,15 +280,14 @@ class PacedLoop(TrainingLoop):
         return min(1.0, self.counters.env_steps / self._run.steps)
 
     def _before_learning(self, env_steps: int) -> None:
-        """Before the next learning step, which will add `env_steps`: pause acting if a checkpoint or the end follows.
+        """Before the next learning step, which will add `env_steps`: pause acting if a checkpoint or a stop follows.
 
-        The pause must be set before the step is finished, because a finished step allows further tickets to start. At
-        the end of the run these would never be learned from.
+        The pause must be set before the step is finished, because a finished step allows further tickets to start.
         """
         after = self.counters.env_steps + env_steps
         self._planned_ending = self._planned_ending or self._requested_ending(after)
         checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self.saving.is_due
-        if self._planned_ending or checkpoint or after >= self._run.steps:
+        if self._planned_ending or checkpoint:
             self._work.pause()
         self._in_step = True
 
@@ -352,9 +369,6 @@ class PacedLoop(TrainingLoop):
         self._work.acting_failed = True
         if not (self._in_step or self._work.learning_failed):
             super().salvage()
-
-    def _acted_beyond(self) -> int:
-        return self._work.acted_beyond
 
 
 def _env_steps_of(learned: Mapping[str, Learned]) -> int:

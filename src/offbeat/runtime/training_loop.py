@@ -168,7 +168,6 @@ class TrainingLoop(ABC):
         # killed in the evaluation resumes from an earlier one: with a last one it would count as finished.
         evaluated = self._advance_evaluations(due=False, last=True)
         self._signals.end_deadline()
-        self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
         self._save_and_write_last_line(evaluated=evaluated)
         self.metrics.conclude(self.counters)
         self._show("saving", at_once=True)
@@ -187,10 +186,6 @@ class TrainingLoop(ABC):
             reason = f"{ending.reason}, and stopped by {self._signals.received.name} before its last evaluation"
             return Ending("interrupted", reason, 130)
         return replace(ending, exit_code=130)
-
-    def _acted_beyond(self) -> int:
-        """Return the number of env steps that were acted and will not be learned from."""
-        return 0
 
     def salvage(self) -> None:
         """Save what has been learned after acting failed. A resumed run starts new episodes there."""
@@ -324,7 +319,7 @@ class TrainingLoop(ABC):
 
     def _state(self) -> dict[str, Any]:
         return {
-            "counters": {**vars(self.counters), "acted_beyond": 0},
+            "counters": vars(self.counters),
             "runtime": self._parts.config.runtime.runtime,
             "settings": fixed_settings(self._parts.config),
             "blas_kernels": blas_kernels(),
