@@ -33,8 +33,8 @@ from benchmarks.untuned import UNTUNED, Untuned
 from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
 from offbeat.config.preset_files import NO_PRESET
+from offbeat.config.registry import algorithm_title
 from offbeat.config.resolve import resolve
-from offbeat.metrics.text import algorithm_title
 from offbeat.plots.statistics import iqm
 
 ALGORITHMS = ("ppo", "sac")

@@ -12,7 +12,7 @@ from benchmarks.common import describe, markdown_table, write_section
 from benchmarks.policy_lag.statistics import mean_probability_of_improvement
 from benchmarks.policy_lag.works import WORKS, Work
 from benchmarks.records import Record
-from offbeat.metrics.text import algorithm_title
+from offbeat.config.registry import algorithm_title
 from offbeat.plots.statistics import band_of, iqm
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.common import describe, write_section
 from benchmarks.scores.works import Work
-from offbeat.metrics.text import algorithm_title
+from offbeat.config.registry import algorithm_title
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/scores.md"
