@@ -31,7 +31,7 @@ from benchmarks.options import new_parser, read_options
 from benchmarks.works import CARTPOLE, HALF_CHEETAH
 from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import limit, usable_cores
+from offbeat.core.threads import set_thread_count, usable_cores
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Reporting, Supervised
@@ -297,7 +297,7 @@ def main() -> None:
     parser.add_argument("--envs", type=int, nargs="+", default=ENVS)
     options = read_options(parser)
     warnings.simplefilter("ignore")
-    limit(1)
+    set_thread_count(1)
     keep_freed_memory()
     actors: Found = {size: [] for size in options.actors}
     envs: Found = {size: [] for size in options.envs}

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.common import describe, installed, machine, markdown_table, write_json
 from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import blas_kernels, limit
+from offbeat.core.threads import blas_kernels, set_thread_count
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Reporting
@@ -179,7 +179,7 @@ def main() -> None:
     parser = new_parser(__doc__)
     parser.add_argument("--works", nargs="+", default=list(WORKS), choices=WORKS, metavar="WORK")
     options = read_options(parser)
-    limit(1)
+    set_thread_count(1)
     about = {**machine(), "numba": installed("numba"), "blas_kernels": blas_kernels()}
     record = {"machine": about, "records": {name: compare(WORKS[name]) for name in options.works}}
     write_json(options.out / "gradients.json", record)

@@ -26,7 +26,7 @@ from torch.nn import functional
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
 from benchmarks.options import new_parser, read_options
 from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.core.types import Leaf
 from offbeat.models.encoders import Convolution, NatureCNN
 from offbeat.models.policy_network import Orthogonal
@@ -129,7 +129,7 @@ def _process(kept: bool) -> ProcessPoolExecutor:
 
 
 def _set_up(kept: bool) -> None:
-    limit(1)
+    set_thread_count(1)
     if kept:
         keep_freed_memory()
 

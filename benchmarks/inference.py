@@ -25,7 +25,7 @@ from benchmarks.common import describe, machine, markdown_table, write_json
 from benchmarks.options import new_parser, read_options
 from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.models.acting import make_policy
 from offbeat.models.group_network import GroupNetwork
 from offbeat.models.published import published_layout
@@ -87,7 +87,7 @@ def row_costs(network: str, seconds: float) -> dict[str, dict[int, float]]:
     parts: PacedParts = build(config_of(network, Layout(1, 1, 0.0)))
     spec = parts.policy.spec
     parts.close()
-    limit(1)
+    set_thread_count(1)
     return {side: {rows: _row_cost(spec, side, rows, seconds) for rows in ROWS} for side in ("actor", "worker")}
 
 

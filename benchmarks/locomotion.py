@@ -28,7 +28,7 @@ from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.frozen_table import EMPTY, PlainTable
 from offbeat.core.seeding import stream
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
 from offbeat.runtime.parts import PacedParts
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=9)
     options = read_options(parser)
     warnings.simplefilter("ignore")
-    limit(1)
+    set_thread_count(1)
     keep_freed_memory()
     records = [
         measured(f"{env_id}, {columns} envs", partial(stepping, env_id, columns), options.pairs)

@@ -36,7 +36,7 @@ from offbeat.algorithms.sac_config import SACConfig
 from offbeat.algorithms.td3 import TD3
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import blas_kernels, limit
+from offbeat.core.threads import blas_kernels, set_thread_count
 from offbeat.core.types import F32, ActionSpec, EnvSpec, Leaf
 from offbeat.fastpath.mlp import Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators
@@ -258,7 +258,7 @@ def main() -> None:
     arguments = read_options(parser, "algorithm", "name")
     title, make = ALGORITHMS[arguments.algorithm]
     name = arguments.name or f"{arguments.algorithm}-update"
-    limit(1)
+    set_thread_count(1)
     about = {**machine(), "blas_kernels": blas_kernels(), "capability": torch.backends.cpu.get_cpu_capability()}
     results = measure(make, arguments.rounds, arguments.skip)
     write_json(arguments.out / f"{name}.json", {"machine": about, "us": results})

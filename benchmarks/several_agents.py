@@ -32,7 +32,7 @@ from benchmarks.common import describe, machine, markdown_table, spread, write_j
 from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.envs.testing.worlds import CartPoles
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2, help="learning steps of each side of a pair")
     parser.add_argument("--only", nargs=2, metavar=("SIDE", "WORK"), help="only run one side, and write nothing")
     options = read_options(parser, unless="only")
-    limit(1)
+    set_thread_count(1)
     keep_freed_memory()
     if options.only:
         Side(*options.only).run(options.steps)

@@ -25,7 +25,7 @@ from benchmarks.common import describe, machine, markdown_table, spread, write_j
 from benchmarks.options import new_parser, read_options
 from benchmarks.sleeping_env import ENV
 from benchmarks.works import CARTPOLE
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 
 ENVS, UNROLL = 8, 16
 STEP_S, LEARNING_S = 0.005, 0.128
@@ -130,7 +130,7 @@ def main() -> None:
     options = read_options(parser)
     warnings.simplefilter("ignore")
     import_module("benchmarks.sleeping_env")
-    limit(1)
+    set_thread_count(1)
     found: dict[str, Any] = {name: [] for name in LAYOUTS}
     wakes: dict[str, list[float]] = {name: [] for name in WORKERS}
     for round_ in range(options.rounds):

@@ -21,7 +21,7 @@ import offbeat
 from offbeat.core.allocator import keep_freed_memory, keeps_freed_memory, stop_keeping_memory
 from offbeat.core.caller_state import caller_state, niceness_can_be_lowered
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 
 RUN_ENVS = ("tests.sample_envs.run_envs",)
 
@@ -207,7 +207,7 @@ class OtherRun(threading.Thread):
         cores = os.sched_getaffinity(0)
         with caller_state() as state:
             state.save_library_settings()
-            limit(self._threads)
+            set_thread_count(self._threads)
             os.sched_setaffinity(0, {min(cores)})
             warnings.filterwarnings("ignore", message=f"of {self._threads}")
             os.environ["OMP_WAIT_POLICY"] = f"of {self._threads}"

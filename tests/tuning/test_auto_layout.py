@@ -18,7 +18,7 @@ from offbeat.config.config_file import load
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.core.threads import limit, usable_cores
+from offbeat.core.threads import set_thread_count, usable_cores
 from offbeat.metrics import expectation
 from offbeat.metrics.speed_model import Topology
 from offbeat.tuning import auto_layout
@@ -244,7 +244,7 @@ def test_learner_threads_are_measured_only_for_large_updates(learning_us, expect
 
     def noted(threads: int) -> None:
         tried.append(threads)
-        limit(threads)
+        set_thread_count(threads)
 
     monkeypatch.setattr(auto_layout, "limit", noted)
     monkeypatch.setattr(auto_layout, "learn_cost", lambda *_: Cost(learning_us, learning_us))

@@ -19,7 +19,7 @@ from offbeat.core.allocator import keeps_freed_memory, stop_keeping_memory
 from offbeat.core.files import require_current_folder
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.import_traces import ImportTraces, restore_environment
-from offbeat.core.threads import SPINNING, ThreadCounts, niceness, set_affinity, start_thread, usable_core_numbers
+from offbeat.core.threads import SPINNING, ThreadCounts, niceness, pin, start_thread, usable_core_numbers
 
 _TASKS = Path("/proc/self/task")
 """Directory of the threads of this process (Linux)."""
@@ -60,7 +60,7 @@ class CallerState:
             return
         for task in (0, *(_tasks() - self._tasks if of_new_threads else ())):
             with suppress(OSError):  # a thread has ended, or this process cannot lower its niceness
-                set_affinity(self._cores, None, task)
+                pin(self._cores, task)
                 os.setpriority(os.PRIO_PROCESS, task, self._niceness)
 
 

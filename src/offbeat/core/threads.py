@@ -66,15 +66,15 @@ def join_all(threads: Iterable[Thread]) -> None:
             thread.join(max(0.0, deadline - monotonic()))
 
 
-def limit(threads: int) -> None:
+def set_thread_count(threads: int) -> None:
     """Let BLAS, OpenMP and torch use `threads` threads in this process."""
     import torch
 
     torch.set_num_threads(threads)
-    limit_blas(threads)
+    set_blas_thread_count(threads)
 
 
-def limit_blas(threads: int) -> None:
+def set_blas_thread_count(threads: int) -> None:
     """Let BLAS and OpenMP use `threads` threads in this process: enough in processes without torch."""
     threadpool_limits(threads)
 
@@ -106,18 +106,21 @@ class ThreadCounts:
             sys.modules["torch"].set_num_threads(self._torch)
 
 
-def set_affinity(cores: Iterable[int] | None, nice: int | None, task: int = 0) -> None:
-    """Restrict a thread or process to some cores, and raise its niceness.
+def pin(cores: Iterable[int] | None, task: int = 0) -> None:
+    """Restrict a thread or process to some cores.
 
     Args:
-        cores: Numbers of the cores; None does not restrict it. Ignored on systems that cannot pin threads (macOS).
-        nice: Minimum niceness; None does not change it. Only privileged processes can lower it.
-        task: Id of the thread; 0 is the calling thread.
+        cores: numbers of the cores; None does not restrict it. Systems that cannot pin threads (macOS) ignore it.
+        task: id of the thread; 0 is the calling thread.
     """
     if cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(task, cores)
+
+
+def raise_niceness(nice: int | None) -> None:
+    """Raise the niceness of the calling thread to at least this one. Only privileged processes can lower it again."""
     if nice is not None:
-        os.setpriority(os.PRIO_PROCESS, task, max(nice, niceness()))
+        os.setpriority(os.PRIO_PROCESS, 0, max(nice, niceness()))
 
 
 def niceness() -> int:

@@ -13,7 +13,7 @@ most of its packages for x86. So NumPy computes the products, with two exception
 The measurements are in sac-update.md, sac-update-avx2.md and sac-update-xeon.md in benchmarks/results. The choice
 depends on the processor and the libraries, never on timing, so a run that is repeated on one machine has the same bits.
 
-The order of sums is only fixed if BLAS and torch have one thread each (`threads.limit`).
+The order of sums is only fixed if BLAS and torch have one thread each (`threads.set_thread_count`).
 """
 
 from __future__ import annotations

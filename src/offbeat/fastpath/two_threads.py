@@ -28,8 +28,8 @@ Step = tuple[Part, Part]
 class TwoThreadExecutor:
     """Runs steps on one or two threads. An executor must not be called by several threads at the same time.
 
-    BLAS and torch must have one thread each (`threads.limit`). torch's number of threads is set per thread, so the
-    helper sets its own; threads that start later inherit it.
+    BLAS and torch must have one thread each (`threads.set_thread_count`). torch's number of threads is set per thread,
+    so the helper sets its own; threads that start later inherit it.
 
     Raises:
         RunFailed: the helper cannot be started.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import limit_blas, set_affinity
+from offbeat.core.threads import pin, raise_niceness, set_blas_thread_count
 from offbeat.envs import sending
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.child_main import Report
@@ -89,7 +89,8 @@ def prepare_process(launch: LaunchSpec, cores: set[int] | None = None, nice: int
         cores: cores to pin the process to; None: those of the launch spec.
         nice: niceness of the process; None: unchanged.
     """
-    set_affinity(cores or launch.cores, nice)
-    limit_blas(launch.threads)
+    pin(cores or launch.cores)
+    raise_niceness(nice)
+    set_blas_thread_count(launch.threads)
     keep_freed_memory()
     sending.unpack(launch.code)

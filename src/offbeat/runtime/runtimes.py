@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from offbeat.config.config import Config
 from offbeat.core.messages import ignore
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts, Parts
@@ -62,7 +62,7 @@ def build(config: Config, notify: Callable[[str], None] = ignore) -> Any:
     Then torch and BLAS use as many threads in this process as the learner may have (`Parts.blas_threads`). While the
     parts are built they use one: algorithms that divide their updates among threads start them there.
     """
-    limit(1)
+    set_thread_count(1)
     shown: list[str] = []
 
     def show(message: str) -> None:
@@ -70,7 +70,7 @@ def build(config: Config, notify: Callable[[str], None] = ignore) -> Any:
         shown.append(message)
 
     parts: Parts = runtime_of(config).build(config, show)
-    limit(parts.blas_threads)
+    set_thread_count(parts.blas_threads)
     return replace(parts, build_messages=tuple(shown))
 
 

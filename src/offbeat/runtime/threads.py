@@ -14,7 +14,7 @@ from functools import partial
 
 from offbeat.core.closing import all_or_closed, close_all
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
-from offbeat.core.threads import core_of, join_all, set_affinity, start_thread
+from offbeat.core.threads import core_of, join_all, pin, raise_niceness, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.deadline import StallWatch
@@ -68,7 +68,8 @@ class ThreadActing(GatedActing):
         """Run an actor in this thread. An error is stored, and `watch` raises it in the learner's thread."""
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
-            set_affinity(core_of(runtime.actor_cores, actor.index), runtime.actor_nice)
+            pin(core_of(runtime.actor_cores, actor.index))
+            raise_niceness(runtime.actor_nice)
             start_actor(self.plan, actor, self.origin, snapshot, progress)
             actor.work(GateLink(gate, self.plan.memory(self._arrays), partial(self._report_pause, actor)))
         except Closed:

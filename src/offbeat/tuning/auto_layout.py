@@ -16,7 +16,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.messages import ignore
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.core.types import F32, EnvSpec
 from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.speed_model import SpeedModel, Topology
@@ -117,7 +117,7 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = ignor
     """
     if config.runtime.split == "given":
         return ChosenLayout(config)
-    limit(config.blas_threads)
+    set_thread_count(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
     parts = build_paced(config, ignore, shared=False)
@@ -304,7 +304,7 @@ def _with_more_threads(parts: PacedParts, candidates: list[Candidate]) -> Iterat
     """Yield topologies with more learner threads, as long as the learner limits the speed and cores are idle."""
     best, threads = choose(candidates), 2
     while threads <= best.topology.cores and best.speed_model.attainable_sps < NEAR_BEST * best.speed_model.machine_sps:
-        limit(threads)
+        set_thread_count(threads)
         learn = learn_cost(parts, 0, LEARN_S)
         wider = [
             replace(candidate, topology=replace(candidate.topology, learner_threads=threads), learn=learn)

@@ -18,7 +18,7 @@ from offbeat.config.config import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.messages import ignore
-from offbeat.core.threads import limit_blas
+from offbeat.core.threads import set_blas_thread_count
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import set_up_device
@@ -241,11 +241,11 @@ def _with_actor_threads(parts: PacedParts, measure: Callable[[float], Measured],
     """Measure with as many threads as an actor process may use."""
     if not parts.config.runtime.entry.in_processes:
         return measure(seconds)
-    limit_blas(parts.plan.actor_threads)
+    set_blas_thread_count(parts.plan.actor_threads)
     try:
         return measure(seconds)
     finally:
-        limit_blas(parts.blas_threads)
+        set_blas_thread_count(parts.blas_threads)
 
 
 # --- results ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from offbeat.api.playing.env_fit import require_env_fit
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.core.threads import limit_blas
+from offbeat.core.threads import set_blas_thread_count
 from offbeat.core.types import Policy
 from offbeat.workers.games import GameEnvs, Games, play_games
 from offbeat.workers.mixture import Mixture
@@ -58,7 +58,7 @@ def play_here(
         ConfigError: the worlds cannot be made, or do not fit a policy.
         EnvFailed: a world failed.
     """
-    limit_blas(1)
+    set_blas_thread_count(1)
     *before, total = accumulate((each.games for each in sets), initial=0)
     envs = make_envs()
     try:
@@ -116,7 +116,7 @@ def _add(on_step: OnStep, before: int, total: int, ended: int) -> None:
 def _play_on_node(make_envs: Callable[[], GameEnvs], greedy: bool, games: GameSet, *policies: Chosen) -> Games:
     from offbeat.runtime.ray.tasks import note_progress
 
-    limit_blas(1)
+    set_blas_thread_count(1)
     envs = make_envs()
     try:
         return _play(envs, games, greedy, note_progress, *policies)

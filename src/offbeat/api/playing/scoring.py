@@ -17,7 +17,7 @@ from offbeat.api.playing.trained import Trained
 from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
 from offbeat.config.run_config import default_episodes
 from offbeat.config.trust import require
-from offbeat.core.threads import limit_blas
+from offbeat.core.threads import set_blas_thread_count
 from offbeat.envs import sending
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import evaluation_envs
@@ -68,7 +68,7 @@ def score(
     """
     trained = trained_of(policies)
     require(trained.env_code, "the policy")
-    limit_blas(1)
+    set_blas_thread_count(1)
     owners = {name: loaded.trained.agents for name, loaded in policies.items()}
     trials = trained.trials
     total = default_episodes(trials) if episodes is None else episodes

@@ -17,7 +17,7 @@ from offbeat.config.arguments import no_attribute
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
-from offbeat.core.threads import set_affinity
+from offbeat.core.threads import pin, raise_niceness
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.metrics.sinks import LateSink
 from offbeat.metrics.text import in_repr
@@ -275,4 +275,5 @@ def _set_learner_affinity(context: RunContext) -> None:
             "not changed: train with the command line, in a separate process"
         )
         nice = None
-    set_affinity(cores, nice)
+    pin(cores)
+    raise_niceness(nice)

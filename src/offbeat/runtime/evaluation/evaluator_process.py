@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import Slab
-from offbeat.core.threads import limit, waited_for_core_s
+from offbeat.core.threads import set_thread_count, waited_for_core_s
 from offbeat.core.types import Tree, policy_key
 from offbeat.memory.arena import attach
 from offbeat.models.published import published_layout
@@ -89,7 +89,7 @@ def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
     name_hanging_env(shared.deadlines[0], launch.runtime)
     policies = plan.make_policies()
     if not all(policy.spec.plain for policy in plan.policies):
-        limit(launch.threads)
+        set_thread_count(launch.threads)
     child.report("ready", None)
     closing_s = 0.0
     while True:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.config import Config
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.threads import core_of, limit
+from offbeat.core.threads import core_of, set_thread_count
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
@@ -95,7 +95,7 @@ class WorkerLaunch(LaunchSpec):
 def main(launch: WorkerLaunch, child: ChildContext) -> None:
     """Run a worker until the board is closed."""
     prepare_process(launch, core_of(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
-    limit(launch.threads)
+    set_thread_count(launch.threads)
     set_up_device(launch.config)
     worker = Worker(launch, child.report)
     child.closing.callback(worker.close)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from offbeat.core.gpu_numerics import set_gpu_numerics
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child_main import ChildContext
@@ -34,7 +34,7 @@ def main(launch: InferenceLaunch, child: ChildContext) -> None:
     """Answer requests until the board is closed."""
     plan = launch.plan
     prepare_process(launch, nice=plan.runtime.learner_nice)  # from the start: after a restart it would inherit it
-    limit(launch.threads)
+    set_thread_count(launch.threads)
     set_gpu_numerics(plan.inference_device(launch.index), exact=plan.runtime.lag == "exact")
     board = InferenceBoard(attach(launch.requests, inference_slabs(plan)), plan)
     arrays = attach(launch.arena, plan.slabs())

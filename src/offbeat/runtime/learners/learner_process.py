@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from offbeat.algorithms.base import Algorithm
 from offbeat.config.config import Config
 from offbeat.core.errors import Closed
-from offbeat.core.threads import limit
+from offbeat.core.threads import set_thread_count
 from offbeat.core.types import Array, Tree
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
@@ -70,7 +70,7 @@ class LearnerLaunch(LaunchSpec):
 def main(launch: LearnerLaunch, child: ChildContext) -> None:
     """Make learning steps until the board is closed."""
     prepare_process(launch, nice=launch.config.runtime.learner_nice)
-    limit(launch.threads)
+    set_thread_count(launch.threads)
     set_up_device(launch.config)
     process = LearnerProcess(launch)
     child.closing.callback(process.close)

@@ -28,7 +28,7 @@ from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.core.memory_shape import Slots
-from offbeat.core.threads import limit_blas
+from offbeat.core.threads import set_blas_thread_count
 from offbeat.core.types import Tree
 from offbeat.envs import sending
 from offbeat.envs.current import env_called_by
@@ -143,7 +143,7 @@ class RemoteActor:
             with suppress(OSError):
                 os.chdir(launch.folder)
         sys.path += [folder for folder in launch.path if folder not in sys.path]
-        limit_blas(plan.actor_threads)
+        set_blas_thread_count(plan.actor_threads)
         keep_freed_memory()
         self._watch.enter(resets=True)  # making envs may take as long as a reset
         sending.unpack(launch.code)
