@@ -29,7 +29,7 @@ from benchmarks.options import new_parser
 from offbeat.population.members import member_name
 from offbeat.population.population import Population
 from offbeat.population.report import rows_of
-from offbeat.run_directory.versions import made_with
+from offbeat.run_directory.versions import current_versions
 
 ROOT = Path(__file__).parents[1]
 FOLDER = Path("runs/populations")
@@ -186,7 +186,7 @@ def main() -> None:
             name, seed, arm = started[future]
             result = results.setdefault(name, {}).setdefault(str(seed), {})
             rows, score = future.result()
-            result.update({"made_with": made_with(), arm: rows})
+            result.update({"made_with": current_versions(), arm: rows})
             result.setdefault("retested", {})[arm] = score
             write_json(path, results)
             (RESULTS / "populations.md").write_text(as_markdown(results))

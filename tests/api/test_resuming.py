@@ -318,9 +318,9 @@ def test_every_command_that_uses_a_crashed_run_reports_the_crash(tmp_path):
 def test_an_unreadable_status_or_an_invalid_lock_file_is_not_reported_as_a_crash(tmp_path):
     run = RunDirectory(small_run(tmp_path / "run", steps=256).path)
     run.status.write_text("[" * 100_000)
-    assert run.crash() == ""
+    assert run.crash_message() == ""
     run.status.write_text('{"state": "running", "updated": "\\u001b[2J"}')
-    assert "\x1b" not in run.crash()
+    assert "\x1b" not in run.crash_message()
     (run.path / ".lock").unlink()
     os.mkfifo(run.path / ".lock")
     assert not run.is_locked()
@@ -330,9 +330,9 @@ def test_a_run_that_is_still_training_is_not_reported_as_crashed(tmp_path):
     run = small_run(tmp_path / "run", steps=64).path
     mark_as_crashed(run)
     directory = RunDirectory.open(run)
-    assert directory.crash()
+    assert directory.crash_message()
     with directory.lock():
-        assert not RunDirectory.open(run).crash()
+        assert not RunDirectory.open(run).crash_message()
 
 
 # --- version 0 ----------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_a_run_resumed_from_its_start_has_the_bits_of_an_uninterrupted_run(tmp_p
 
 def test_a_latest_checkpoint_with_only_weights_is_refused_with_one_from_which_the_run_can_be_resumed(tmp_path):
     run = small_run(tmp_path / "run", steps=1024, stop_at=300)
-    store, saved = RunDirectory(run.path).store(), load(run.path / "checkpoints" / "latest")
+    store, saved = RunDirectory(run.path).checkpoint_store(), load(run.path / "checkpoints" / "latest")
     store.save(400, replace(saved, state=None), ("latest",))
     with pytest.raises(ConfigError, match=r"no run can continue from it: .* --checkpoint step-\d{12}`$") as refused:
         resume(run)

@@ -70,7 +70,7 @@ def copied(runs: list[Path], *, optimizer: bool) -> tuple[Checkpoint, Checkpoint
     before = own.read_checkpoint("latest", with_replay=True)
     merged = with_policies_of(before, donor, optimizer=optimizer)
     env_steps = next(iter(before.policies.values())).about["env_steps"]
-    own.store(3).save(env_steps, merged, ["latest"])
+    own.checkpoint_store(3).save(env_steps, merged, ["latest"])
     return before, own.read_checkpoint("latest", with_replay=True), donor
 
 

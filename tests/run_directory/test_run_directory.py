@@ -68,7 +68,7 @@ assert locale.getencoding() != "utf-8"
 config = resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "gr\xfcn"})
 sys.argv = ["train.py", "gr\xfcn", "\udcff"]
 directory = RunDirectory.create(Path(sys.orig_argv[-1]), config)
-directory.note("gr\xfcn \udcff")
+directory.append_to_log("gr\xfcn \udcff")
 assert read_settings(directory.path)["env.kwargs.name"] == "gr\xfcn"
 """
 
@@ -156,7 +156,7 @@ def test_an_env_that_changes_the_working_directory_does_not_move_the_run(tmp_pat
 def test_a_config_that_does_not_fit_into_memory_is_refused_unread(tmp_path):
     run = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
     os.truncate(run.config, 1 << 40)  # the disk stores no zeros
-    with pytest.raises(ConfigError, match=r"config\.toml has 1099511627776 bytes, but at most 4194304 are expected"):
+    with pytest.raises(ConfigError, match=r"config\.toml has 1099511627776 bytes, but at most 4194304 are expected: "):
         run.read_run()
 
 

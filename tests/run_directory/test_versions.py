@@ -91,18 +91,18 @@ def test_a_resume_with_the_same_versions_logs_nothing_and_adds_no_record(reposit
 
 
 def test_the_record_of_an_earlier_start_survives_a_full_disk(repository):
-    versions.record(repository)
+    versions.write_versions(repository)
     before = contents(repository)
     with files_up_to(100), pytest.raises(OSError, match="File too large"):
-        versions.record(repository)
+        versions.write_versions(repository)
     assert contents(repository) == before
 
 
 def test_a_recorded_diff_that_does_not_fit_into_memory_is_kept_unread(tmp_path):
-    versions.record(tmp_path)
+    versions.write_versions(tmp_path)
     with (tmp_path / "git.diff").open("wb") as diff:
         diff.truncate(1 << 40)  # the disk stores no zeros
-    assert "the uncommitted changes in git.diff differ" in versions.record(tmp_path)
+    assert "the uncommitted changes in git.diff differ" in versions.write_versions(tmp_path)
     assert (tmp_path / "git-1.diff").stat().st_size == 1 << 40
 
 
@@ -125,7 +125,7 @@ def test_a_hanging_git_is_killed_with_its_children_and_records_no_commit(tmp_pat
 def test_without_git_no_commit_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert versions.git_state(tmp_path) is None
-    assert versions.made_with()["packages"]["offbeat"]
+    assert versions.current_versions()["packages"]["offbeat"]
 
 
 def test_a_deleted_working_directory_only_omits_the_git_record(tmp_path, monkeypatch):
@@ -133,7 +133,7 @@ def test_a_deleted_working_directory_only_omits_the_git_record(tmp_path, monkeyp
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    assert versions.made_with()["git"] is None
+    assert versions.current_versions()["git"] is None
 
 
 def test_recording_versions_starts_no_program_of_the_repository(repository):

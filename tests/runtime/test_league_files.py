@@ -87,7 +87,7 @@ def test_a_loaded_snapshot_has_the_weights_that_the_league_has_in_memory(trained
 
 def test_each_policy_of_a_league_has_its_own_snapshots(tmp_path):
     run = small_run(tmp_path / "run", **SETTINGS, policies="separate")
-    first, second = sorted(RunDirectory(run.path).snapshots().policies)
+    first, second = sorted(RunDirectory(run.path).snapshot_store().policies)
     number = taken(run.path) - 1
     one, other = (offbeat.load(run.path, snapshot=number, policy=name) for name in (first, second))
     assert one.trained.agents != other.trained.agents

@@ -42,8 +42,8 @@ def trained(path: Path, **settings: Any) -> Path:
 def test_checkpoints_at_time_intervals_change_no_bit_of_an_exact_run(tmp_path, kind):
     often = trained(tmp_path / "often", **KINDS[kind], checkpoint_every_s=1e-9)
     never = trained(tmp_path / "never", **KINDS[kind], checkpoint_every_s=0)
-    assert len(RunDirectory(often).store().full()) > 2
-    assert len(RunDirectory(never).store().full()) == 2  # the first and the last
+    assert len(RunDirectory(often).checkpoint_store().full()) > 2
+    assert len(RunDirectory(never).checkpoint_store().full()) == 2  # the first and the last
     assert weights_of(often) == weights_of(never)
 
 

@@ -23,7 +23,7 @@ def trained(run: Path, *, what: str = "set", **settings: Any) -> CommandResult:
 
 def actors_by_checkpoint(run: Path) -> list[list[Any]]:
     """Return the saved states of the actors, or of the workers' actors, of all checkpoints of a run."""
-    store = RunDirectory(run).store()
+    store = RunDirectory(run).checkpoint_store()
     states = [load(store.path(name)).state or {} for name in store.full()]
     return [state.get("actors") or [worker["actor"] for worker in state["workers"]] for state in states[1:]]
 

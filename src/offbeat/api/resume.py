@@ -112,7 +112,7 @@ def continue_run(
     """
     called = Callbacks(callbacks)
     directory = RunDirectory.open(run, trust_code=trust_code)
-    crash = directory.crash()
+    crash = directory.crash_message()
     with caller_state() as caller, directory.presence().required(), directory.lock():
         view = progress_view(progress)
         accept(*clusters_of(given))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from offbeat.core.importable import is_importable
 from offbeat.core.threads import usable_cores
-from offbeat.run_directory.versions import installed
+from offbeat.run_directory.versions import package_version
 
 REQUIRED = {
     "torch": "torch",
@@ -52,7 +52,7 @@ class Doctor:
         print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
         print(f"cores {usable_cores()} usable of {os.cpu_count()}")
         for name in ("offbeat", *REQUIRED.values()):
-            print(f"{name} {installed(name) or 'missing'}")
+            print(f"{name} {package_version(name) or 'missing'}")
         for extra, module in EXTRAS.items():
             print(
                 f"extra {extra}: "

@@ -155,7 +155,7 @@ def _warn_of_crashes(command: Any) -> None:
     from offbeat.run_directory.directory import RunDirectory
 
     for path in paths:
-        if crash := RunDirectory(path).crash():
+        if crash := RunDirectory(path).crash_message():
             print(f"offbeat: {crash}: continue with `offbeat resume {quote(str(path))}`", file=sys.stderr)
 
 

@@ -77,7 +77,7 @@ def read_tables(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing, or is not TOML.
     """
     expected = "pass a run directory that `offbeat train` has created"
-    return read_toml(path, str(path), expected=expected, form="restore the file as the run wrote it")
+    return read_toml(path, str(path), if_unreadable=expected, if_invalid="restore the file as the run wrote it")
 
 
 def _runtime_of(tables: Mapping[str, Any], where: str) -> RuntimeConfig:

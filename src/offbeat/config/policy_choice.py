@@ -61,7 +61,7 @@ def choice_of(given: object) -> PolicyChoice:
 def _tables_in(path: Path) -> Mapping[str, Any]:
     """Return the tables [policies.NAME] of a file, which may be the config.toml of a run."""
     form = 'a table begins with [policies.hunter], and has lines such as agents = "hunter_*"'
-    tables = read_toml(path, f"policies: {path}", expected="pass a TOML file", form=form)
+    tables = read_toml(path, f"policies: {path}", if_unreadable="pass a TOML file", if_invalid=form)
     own = tables.pop("policies", None)
     if {"run", "env", "runtime"} <= tables.keys():  # the config.toml of a run, of which only the policies are taken
         tables = {}

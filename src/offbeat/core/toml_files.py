@@ -14,26 +14,26 @@ MOST_BYTES_OF_A_RUN = MOST_BYTES // 4
 """Maximum size of the config of a new run. It is in other files of the run too, which take more bytes for a value."""
 
 
-def read_toml(path: Path, name: str, *, expected: str, form: str) -> dict[str, Any]:
+def read_toml(path: Path, name: str, *, if_unreadable: str, if_invalid: str) -> dict[str, Any]:
     """Return the tables of a TOML file, unchecked.
 
     Args:
         path: path of the file.
         name: what the file is, with its path, for messages.
-        expected: what to do if it cannot be read.
-        form: what to do if it is not TOML.
+        if_unreadable: what to do if it cannot be read, or is too large.
+        if_invalid: what to do if it is not TOML.
 
     Raises:
         ConfigError: the file cannot be read, is too large, or is not TOML.
     """
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError(f"{name} cannot be read (it is not a file): {expected}")
+            raise ConfigError(f"{name} cannot be read (it is not a file): {if_unreadable}")
         if (size := path.stat().st_size) > MOST_BYTES:
-            raise ConfigError(f"{name} has {size} bytes, but at most {MOST_BYTES} are expected")
+            raise ConfigError(f"{name} has {size} bytes, but at most {MOST_BYTES} are expected: {if_unreadable}")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = "it does not exist" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ConfigError(f"{name} cannot be read ({why}): {expected}") from None
+        raise ConfigError(f"{name} cannot be read ({why}): {if_unreadable}") from None
     except (ValueError, RecursionError) as error:  # ValueError: also for numbers with thousands of digits
-        raise ConfigError(f"{name} is not TOML ({error}): {form}") from None
+        raise ConfigError(f"{name} is not TOML ({error}): {if_invalid}") from None

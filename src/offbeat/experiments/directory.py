@@ -19,7 +19,7 @@ from offbeat.experiments.trials import Trial, read_trial, require_same_trial, wr
 from offbeat.plots.runs import EXPERIMENT, TRIAL
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import locked
-from offbeat.run_directory.versions import made_with
+from offbeat.run_directory.versions import current_versions
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:
@@ -131,7 +131,7 @@ class ExperimentDirectory:
             "spec": spec.identity(),
             "seeds": list(spec.seeds),
             "trials": spec.trials_per_env,
-            "made_with": [*earlier, made_with()],
+            "made_with": [*earlier, current_versions()],
         }
         replace_file(self.record, (json.dumps(record, indent=1) + "\n").encode(), synced=False)
         replace_file(self.spec, text, synced=False)

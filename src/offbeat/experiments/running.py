@@ -258,7 +258,7 @@ class Pool:
         if job.status() == "lost":
             renamed = job.rename_lost()
             self._view.message(f"{job.name} had no checkpoint: it was renamed to {renamed} and starts again")
-        crashed = "has crashed and " * bool(job.run.crash())
+        crashed = "has crashed and " * bool(job.run.crash_message())
         arguments = job.arguments()
         child = Child(job, lambda: self._launcher.launch(job, arguments))
         what = f"{crashed}resumes from its checkpoint" if arguments[0] == "resume" else "starts"

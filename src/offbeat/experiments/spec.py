@@ -113,7 +113,7 @@ def is_population(path: Path) -> bool:
 def _read_tables(path: Path) -> dict[str, Any]:
     begin = 'a spec begins with algorithm = "ppo" and env = "CartPole-v1"'
     form = f"{begin}; then follow tables, such as [settings] with steps = 10_000"
-    return read_toml(path, f"the spec {path}", expected="pass a TOML file", form=form)
+    return read_toml(path, f"the spec {path}", if_unreadable="pass a TOML file", if_invalid=form)
 
 
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:

@@ -219,7 +219,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
 
 def _tables_in(file: Path) -> dict[str, Any]:
     restore = "restore it, or pass another --dir"
-    return read_toml(file, str(file), expected=restore, form=restore)
+    return read_toml(file, str(file), if_unreadable=restore, if_invalid=restore)
 
 
 def _flat(tables: dict[str, Any]) -> dict[str, Any]:

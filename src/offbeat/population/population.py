@@ -325,12 +325,12 @@ class Schedule:
             own = run.read_checkpoint("latest", with_replay=True)
             theirs = load(self._kept(decision.donor, decision.donor_generation))
             merged = with_policies_of(own, theirs, optimizer=self._plan.rules.copy_optimizer)
-            kept = run.read_run().checkpoints_kept
-            run.store(kept).save(self._ledger.env_steps((decision.member, decision.generation)), merged, ["latest"])
+            store = run.checkpoint_store(run.read_run().checkpoints_kept)
+            store.save(self._ledger.env_steps((decision.member, decision.generation)), merged, ["latest"])
         what = f"the weights of {donor.path.name} after generation {decision.donor_generation}, {decision.reason}"
         values = ", ".join(f"{key} {value:g}" for key, value in decision.values.items())
-        run.note(f"after generation {decision.generation} copied {what}; next: {values}")
-        donor.note(f"{run.path.name} copied {what}")
+        run.append_to_log(f"after generation {decision.generation} copied {what}; next: {values}")
+        donor.append_to_log(f"{run.path.name} copied {what}")
         self._view.message(f"{run.path.name} copies {what}; next: {values}")
 
     def _kept(self, member: int, generation: int) -> Path:

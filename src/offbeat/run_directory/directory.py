@@ -203,7 +203,7 @@ class RunDirectory:
                 f"{in_short(name, 100)} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 "
                 "digits>"
             )
-        saved = self.store().load(name, with_replay=with_replay)
+        saved = self.checkpoint_store().load(name, with_replay=with_replay)
         self._require_env(saved.policies, f"checkpoint {name}")
         return saved
 
@@ -218,7 +218,7 @@ class RunDirectory:
                     f"{env}: restore the original files"
                 )
 
-    def store(self, max_full: int = 1) -> CheckpointStore:
+    def checkpoint_store(self, max_full: int = 1) -> CheckpointStore:
         """Return the checkpoints of the run; saving keeps the newest `max_full` full ones."""
         return CheckpointStore(self.checkpoints, max_full)
 
@@ -227,7 +227,7 @@ class RunDirectory:
         """Whether the run can be resumed or played."""
         return (self.checkpoints / LATEST).exists()
 
-    def snapshots(self) -> SnapshotStore:
+    def snapshot_store(self) -> SnapshotStore:
         """Return the snapshots of the run's league."""
         return SnapshotStore(self.folder / "league")
 
@@ -237,7 +237,7 @@ class RunDirectory:
         Raises:
             ConfigError: there is no such snapshot, or it is damaged or of another env.
         """
-        saved = Checkpoint({policy: self.snapshots().load(policy, number)}, None)
+        saved = Checkpoint({policy: self.snapshot_store().load(policy, number)}, None)
         self._require_env(saved.policies, f"snapshot {number}")
         return saved
 
@@ -287,7 +287,7 @@ class RunDirectory:
             return read_json(self.status, LARGEST_RECORD)
         return {}
 
-    def crash(self) -> str:
+    def crash_message(self) -> str:
         """Return a message if the run crashed, else '': its status is running, but no process has its lock."""
         status = self.read_status()
         if status.get("state") != "running" or self.is_locked():
@@ -336,7 +336,7 @@ class RunDirectory:
             for parent in self._created[1:]:
                 parent.rmdir()
 
-    def note(self, text: str) -> None:
+    def append_to_log(self, text: str) -> None:
         """Append a text with the time to log.txt."""
         with suppress(OSError), self.log.open("a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{_now()} {text}\n")

@@ -38,8 +38,8 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
-def made_with() -> dict[str, Any]:
-    """Return the record as JSON. Values that cannot be determined are None."""
+def current_versions() -> dict[str, Any]:
+    """Return the versions as JSON. Values that cannot be determined are None."""
     library = Path(__file__).parents[1]
     return {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -51,7 +51,7 @@ def made_with() -> dict[str, Any]:
     }
 
 
-def record(directory: Path) -> list[str]:
+def write_versions(directory: Path) -> list[str]:
     """Write versions.json and git.diff into a run directory; return the differences from the existing files.
 
     If there are differences, the existing files are renamed to versions-1.json and git-1.diff (or -2, ...).
@@ -59,7 +59,7 @@ def record(directory: Path) -> list[str]:
     Raises:
         OSError: a file could not be written. The record of an earlier start is not lost.
     """
-    now, diff = made_with(), git_diff(Path())
+    now, diff = current_versions(), git_diff(Path())
     versions, patch = directory / "versions.json", directory / "git.diff"
     before = _read(versions)
     changes = [] if before is None else list(differences(before, now))
@@ -137,12 +137,12 @@ def packages() -> dict[str, str | None]:
         requirements = ["torch", "numpy", "gymnasium"]
     used = (requirement for requirement in requirements if "dev" not in requirement.partition("extra ==")[2])
     names = {found[0].lower() for requirement in used if (found := _NAME.match(requirement))}
-    versions = {name: installed(name) for name in sorted(names)}
-    return {"offbeat": installed("offbeat"), **{name: found for name, found in versions.items() if found}}
+    versions = {name: package_version(name) for name in sorted(names)}
+    return {"offbeat": package_version("offbeat"), **{name: found for name, found in versions.items() if found}}
 
 
 @cache
-def installed(name: str) -> str | None:
+def package_version(name: str) -> str | None:
     """Return the version of a package; None if it is not installed. A process reads each version once."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 

@@ -21,7 +21,7 @@ class LeagueSnapshotFiles:
         assert parts.league is not None
         assert parts.config.league is not None
         self._parts, self._league, self._keep_all = parts, parts.league, parts.config.league.keep_all
-        self._store, self._warn = services.directory.snapshots(), services.warn
+        self._store, self._warn = services.directory.snapshot_store(), services.warn
         self._presence = services.directory.presence()
         self._taken: dict[str, int] = {}
         """Policy -> number of its snapshots at the last call of `update`."""

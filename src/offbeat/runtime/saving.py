@@ -58,7 +58,7 @@ class Saving:
         run = run_parts.config.run
         self._policies = run_parts.policies
         self._run_parts, self._directory, self._warn = run_parts, services.directory, services.warn
-        self._store = services.directory.store(run.checkpoints_kept)
+        self._store = services.directory.checkpoint_store(run.checkpoints_kept)
         self.presence = services.directory.presence()
         self._every_s = run.checkpoint_every_s
         self._tried_at = monotonic()

@@ -104,7 +104,7 @@ def _read_snapshot(
     if checkpoint != LATEST:
         raise ConfigError(f"both the checkpoint {checkpoint} of {run} and the snapshot {number} are given: choose one")
     directory = RunDirectory.open(run, trust_code=trust_code)
-    names = directory.snapshots().policies or [DEFAULT_POLICY]
+    names = directory.snapshot_store().policies or [DEFAULT_POLICY]
     chosen = chosen_policy(names, policy, f"the league of {run}")
     return directory.read_snapshot(chosen, number), Code(imports=directory.read_run().imports)
 

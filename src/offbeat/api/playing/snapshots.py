@@ -46,7 +46,7 @@ def load_snapshots(
     """
     which = read("which", which, Literal["all", "window"], "pass which='window'")
     directory = RunDirectory.open(run, trust_code=trust_code)
-    store, league = directory.snapshots(), directory.read_league()
+    store, league = directory.snapshot_store(), directory.read_league()
     if league is None:
         return {}
     first, code = 0 if which == "all" else -league.window, Code(imports=directory.read_run().imports)

@@ -48,7 +48,9 @@ class DirectoryChanges:
 
         self._directory = directory
         self._env_steps = counters.env_steps
-        self._new_latest = None if checkpoint == LATEST else _linkable(directory.store(), checkpoint, self._env_steps)
+        self._new_latest = (
+            None if checkpoint == LATEST else _linkable(directory.checkpoint_store(), checkpoint, self._env_steps)
+        )
         """The name of the checkpoint that becomes the latest; None if it is the latest already."""
         self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
         self.metrics_size = size_up_to(directory.metrics, counters.learning_step)
@@ -76,7 +78,7 @@ class DirectoryChanges:
         """
         from offbeat.metrics.sinks import first_lines
 
-        store, directory = self._directory.store(), self._directory
+        store, directory = self._directory.checkpoint_store(), self._directory
         files: dict[Path, bytes | Iterator[bytes]] = {**self._configs}
         if directory.metrics.exists():
             files[directory.metrics] = first_lines(directory.metrics, self.metrics_size)

@@ -36,7 +36,7 @@ def read_resumable(
 
     saved = directory.read_checkpoint(checkpoint, with_replay=with_replay)
     if saved.state is None:
-        store = directory.store()
+        store = directory.checkpoint_store()
         other = store.how_to_resume(but=store.path(checkpoint).resolve().name)
         remedy = other or ", and the run has no other one: start a new run"
         raise ConfigError(

@@ -69,7 +69,7 @@ def run_to_end(context: RunContext) -> Run:
     """
     directory = context.directory
     directory.write_status("running", phase="starting")
-    directory.note(f"running, process {os.getpid()}")
+    directory.append_to_log(f"running, process {os.getpid()}")
     leaves_no_trace = False
     try:
         ending, line = _train(context)
@@ -84,7 +84,7 @@ def run_to_end(context: RunContext) -> Run:
         raise
     if not leaves_no_trace:
         directory.write_status(ending.state, ending.reason)
-        directory.note("\n".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
+        directory.append_to_log("\n".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
     context.signals.restore()  # a callback may take long, and ends at Ctrl-C as any code of the caller
     try:
         context.callbacks.end(ending.state, as_shown(ending.reason))
@@ -131,7 +131,7 @@ def _log_error(context: RunContext, error: BaseException) -> None:
     if error is not context.logged:
         context.logged = error
         text = "".join(traceback.format_exception(error))
-        context.directory.note(text if context.committed else f"could not start: {text}")
+        context.directory.append_to_log(text if context.committed else f"could not start: {text}")
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def _end_callbacks_of_failed(context: RunContext, reason: str, error: BaseExcept
     except Exception as another:  # noqa: BLE001 - the error of the run is raised
         text = f"a callback failed at the end of the run: {type(another).__name__}: {another}"
         error.add_note(text)
-        context.directory.note("".join(traceback.format_exception(another)))
+        context.directory.append_to_log("".join(traceback.format_exception(another)))
 
 
 def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
@@ -248,7 +248,7 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
         sink.open()
     _record_versions(context.directory)
     for shown in context.parts.build_messages:
-        context.directory.note(shown)
+        context.directory.append_to_log(shown)
     if messages.message:
         context.notify(messages.message)
     for warning in messages.warnings:
@@ -258,12 +258,12 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
 def _record_versions(directory: RunDirectory) -> None:
     """Write the versions of packages and machine to versions.json; log the changes since the run was last started."""
     try:
-        changes = versions.record(directory.folder)
+        changes = versions.write_versions(directory.folder)
     except OSError as error:
-        directory.note(f"versions.json could not be written ({error}): the run continues")
+        directory.append_to_log(f"versions.json could not be written ({error}): the run continues")
         return
     if changes:
-        directory.note(f"versions have changed since the run was last started: {'; '.join(changes)}")
+        directory.append_to_log(f"versions have changed since the run was last started: {'; '.join(changes)}")
 
 
 def _set_learner_affinity(context: RunContext) -> None:

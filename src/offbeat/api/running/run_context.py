@@ -75,12 +75,12 @@ class RunContext:
 
     def notify(self, text: str, details: str = "", /) -> None:
         """Show a message to the user and write it to the log; `details` are only written to the log."""
-        self.directory.note("\n".join(filter(None, (text, details.rstrip()))))
+        self.directory.append_to_log("\n".join(filter(None, (text, details.rstrip()))))
         self.progress.message(text)
 
     def show_warning(self, warning: RunWarning) -> None:
         """Write a warning to the log. On the command line, show it: a caller in Python has got it as Python warning."""
-        self.directory.note(str(warning))
+        self.directory.append_to_log(str(warning))
         if is_for_python():
             return
         if isinstance(self.progress, Silent):
