@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from offbeat.config.other_libraries import other_calls
 from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import in_short, is_too_large, too_large
-from offbeat.core.frozen_table import is_flag
+from offbeat.core.frozen_table import is_bool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,11 +49,11 @@ class _Kind(NamedTuple):
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not is_flag(value)
+    return isinstance(value, Real) and not is_bool(value)
 
 
 def _is_whole(value: object) -> bool:
-    return not is_flag(value) and (
+    return not is_bool(value) and (
         isinstance(value, Integral) or (isinstance(value, Real) and float(value).is_integer())
     )
 
@@ -62,7 +62,7 @@ _RUN = "a run directory or a Run"
 _KINDS = {
     "int": _Kind(_is_whole, "a whole number", "10", int),
     "float": _Kind(_is_number, "a number", "0.5", float),
-    "bool": _Kind(is_flag, "True or False", "True", bool),
+    "bool": _Kind(is_bool, "True or False", "True", bool),
     "str": _Kind(lambda value: isinstance(value, str), "text", '"..."'),
     "GivenPath": _Kind(lambda value: isinstance(value, str | os.PathLike), "a path", '"runs/first"'),
     "GivenPolicies": _Kind(

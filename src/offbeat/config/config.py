@@ -156,7 +156,7 @@ class Config:
         return self.workers if self.runtime.entry.workers_learn else self.runtime.actors
 
     @property
-    def columns(self) -> int:
+    def envs(self) -> int:
         """Number of envs of the whole run."""
         return self.actors * self.runtime.envs_per_actor
 

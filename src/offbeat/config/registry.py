@@ -1,4 +1,4 @@
-"""The registries of algorithms, runtimes and encoders: from names to code.
+"""The registries of algorithms and encoders, from names to code, and `register_runtime`.
 
 A name is registered, or it is the path of the code: 'my_module:MyClass' (`importing.py`).
 """

@@ -142,7 +142,7 @@ class RuntimeConfig:
 
     @property
     def entry(self) -> RuntimeEntry:
-        """The record of the runtime in the registry: its properties and the keys that it supports."""
+        """The entry of the runtime in the registry: its properties and the keys that it supports."""
         return runtime_entry(self.runtime)
 
     @property

@@ -1,6 +1,6 @@
-"""The registry of runtimes. The record of each has the properties in which runtimes differ.
+"""The registry of runtimes. The entry of each has the properties in which runtimes differ.
 
-Outside of offbeat/runtime no code compares a runtime's name: it uses a field or a method of the record.
+Outside of offbeat/runtime no code compares a runtime's name: it uses a field or a method of the entry.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
 
 
 def runtime_entry(name: str) -> RuntimeEntry:
-    """Return the record of a runtime.
+    """Return the entry of a runtime.
 
     Raises:
         ConfigError: the name is not registered.

@@ -22,7 +22,7 @@ from offbeat.core.checks import Check, DeviceName, PrintableText, ResourceAmount
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of, required
 from offbeat.core.field_texts import describe, example_of, syntax_of
-from offbeat.core.frozen_table import PlainTable, is_flag
+from offbeat.core.frozen_table import PlainTable, is_bool
 from offbeat.core.typed_text import items_of
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ def _read_int(value: object) -> int:
 
 
 def _read_float(value: object) -> float:
-    if is_flag(value) or not isinstance(value, str | Real):
+    if is_bool(value) or not isinstance(value, str | Real):
         raise TypeError
     number = float(value)
     if not math.isfinite(number):
@@ -171,7 +171,7 @@ def _read_float(value: object) -> float:
 
 
 def _read_unlimited(value: object) -> float:
-    if is_flag(value) or not isinstance(value, Real) or math.isnan(value):
+    if is_bool(value) or not isinstance(value, Real) or math.isnan(value):
         raise TypeError
     return float(value)
 
@@ -181,7 +181,7 @@ def _read_fraction(value: object) -> Fraction:
 
     A float must have about the same value: not 1e400.
     """
-    if is_flag(value) or not isinstance(value, str | Real):
+    if is_bool(value) or not isinstance(value, str | Real):
         raise TypeError
     text = str(value)
     if re.search(r"e[+-]?\d{4}", text, re.IGNORECASE):  # it would become a number of as many digits
@@ -196,7 +196,7 @@ def _read_fraction(value: object) -> Fraction:
 
 def _read_bool(value: object) -> bool:
     known: dict[object, bool] = {"true": True, "false": False, "yes": True, "no": False}
-    if is_flag(value):
+    if is_bool(value):
         return bool(value)
     if not isinstance(value, str) or value.lower() not in known:
         raise ValueError

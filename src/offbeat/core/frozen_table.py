@@ -82,14 +82,14 @@ def _frozen(value: object, depth: int) -> object:
             table._values = _frozen_values(value, depth + 1)  # noqa: SLF001 - the constructor would count from 0 again
             return table
         return tuple(_frozen(item, depth + 1) for item in value)
-    if is_flag(value):
+    if is_bool(value):
         return bool(value)
     if isinstance(value, str):
         return value
     return _plain_number(value)
 
 
-def is_flag(value: object) -> bool:
+def is_bool(value: object) -> bool:
     """Whether a value is True or False, of Python or of NumPy. This module does not load NumPy."""
     return type(value).__name__ in ("bool", "bool_")
 

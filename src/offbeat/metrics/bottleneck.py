@@ -22,7 +22,7 @@ from offbeat.metrics.timings import (
     other_work_s,
 )
 
-Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
+Bottleneck = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
 """What limits the speed. machine: all cores are busy, with this run or with other programs; balance: neither actors
 nor learner wait, and a core is idle."""
 
@@ -37,7 +37,7 @@ _OTHERS = "other programs, evaluations, or threads of envs and actors use the co
 MIN_GAIN = 1.1
 """Smallest speed-up that is worth more than one worker."""
 
-LABELS: dict[Bound, str] = {
+LABELS: dict[Bottleneck, str] = {
     "learner": "learner-bound",
     "actors": "actor-bound",
     "lag": "lag-bound",
@@ -53,7 +53,7 @@ LABELS: dict[Bound, str] = {
 class BottleneckReport:
     """What limits the speed of a run in a period."""
 
-    bound: Bound
+    bound: Bottleneck
     actor_wait: float | None
     """Fraction of the actors' time that they waited, in [0, 1]; None in serial."""
     learner_wait: float | None
@@ -130,7 +130,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _bound(period: _Period, topology: Topology) -> Bound:
+def _bound(period: _Period, topology: Topology) -> Bottleneck:
     actors_wait, learner_waits = period.actor_wait > HIGH_WAIT, period.learner_wait > HIGH_WAIT
     if topology.max_lag == 0:
         return "lag"
@@ -156,7 +156,7 @@ def _all_cores_busy(period: _Period, topology: Topology) -> bool:
     return topology.runtime.one_machine and period.cores_used >= ALL_BUSY * topology.cores
 
 
-def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
+def _advice(bound: Bottleneck, period: _Period, topology: Topology) -> str:
     """Return what would help. An overlapped run cannot tell how fast serial is, because its times include waits for
     cores that actors and learner share: `offbeat bench` measures that.
     """
@@ -189,7 +189,7 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
     return advice if pays else f"{advice}; overlap gains {_at_most(period)}"
 
 
-def _inference_advice(bound: Bound, period: _Period) -> str:
+def _inference_advice(bound: Bottleneck, period: _Period) -> str:
     """Return the end of the sentence, if actors wait for inference workers and limit the speed."""
     if bound not in ("actors", "machine", "balance") or period.inference_wait <= HIGH_WAIT:
         return ""
@@ -199,7 +199,7 @@ def _inference_advice(bound: Bound, period: _Period) -> str:
     )
 
 
-def _message_advice(bound: Bound, period: _Period) -> str:
+def _message_advice(bound: Bottleneck, period: _Period) -> str:
     """Return the end of the sentence, if actors on a cluster wait for messages and limit the speed."""
     if bound not in ("actors", "balance") or period.message_wait <= HIGH_WAIT:
         return ""

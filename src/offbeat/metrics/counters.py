@@ -35,7 +35,7 @@ class Counters:
         return build(cls, state, "the counters of a checkpoint")
 
 
-class WorkerProgress(NamedTuple):
+class WorkerCounters(NamedTuple):
     """Counters of a lock-free worker at the end of its last learning step. They continue through resumes."""
 
     learning_steps: int = 0
@@ -53,6 +53,6 @@ class WorkerProgress(NamedTuple):
         """The counts from which the update ratio of its replay is computed."""
         return RatioCounts(self.origin, self.valid, self.updates_before)
 
-    def with_ratio(self, ratio: RatioCounts) -> WorkerProgress:
+    def with_ratio(self, ratio: RatioCounts) -> WorkerCounters:
         """Return the same counters with other counts for the ratio."""
         return self._replace(**ratio._asdict())

@@ -20,9 +20,9 @@ from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Share, build, in_short, read
 from offbeat.metrics.bottleneck import BottleneckReport
-from offbeat.metrics.counters import Counters, WorkerProgress
+from offbeat.metrics.counters import Counters, WorkerCounters
 
-_WorkerProgress = make_dataclass("_WorkerProgress", [(name, Counter) for name in WorkerProgress._fields])
+_WorkerCounters = make_dataclass("_WorkerCounters", [(name, Counter) for name in WorkerCounters._fields])
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
 
 
@@ -105,7 +105,7 @@ def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) ->
     for index, worker in enumerate(workers):
         if not isinstance(worker, dict) or set(worker) != {"done", "updates", "refused", "learner", "actor"}:
             raise _wrong(where, f"workers, {index}", worker)
-        build(_WorkerProgress, worker["done"], f"{where}, workers, {index}, done", _CHANGED)
+        build(_WorkerCounters, worker["done"], f"{where}, workers, {index}, done", _CHANGED)
         for name in ("updates", "refused"):
             read(f"{where}, workers, {index}, {name}", worker[name], Counter, _CHANGED)
         for name in ("learner", "actor"):

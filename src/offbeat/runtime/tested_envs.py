@@ -195,7 +195,7 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
 
 def _require_worlds(config: Config, league: LeagueConfig, sides: Sequence[Side], trained: Sequence[str]) -> None:
     """Refuse a league in which a side is never learned from: each side learns in its own worlds."""
-    worlds, learning = config.columns, sum(any(name in trained for name in side.policies) for side in sides)
+    worlds, learning = config.envs, sum(any(name in trained for name in side.policies) for side in sides)
     if league.latest_ratio == 0 and not league.team_change_every and worlds < learning:
         raise ConfigError(
             f"latest_ratio is 0, so one side learns in each world, but there are {learning} sides that learn and "

@@ -15,7 +15,7 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import FRAME_AGE, Tree
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 
 STACK, TICKETS = 4, 60
@@ -71,7 +71,7 @@ def test_a_checkpoint_with_other_rows_of_the_replay_than_the_run_needs_is_refuse
 
 
 def test_a_restored_replay_has_the_older_frames_in_the_stacks_of_its_first_rows():
-    saved, restored, done = parts(), parts(), WorkerProgress(learning_steps=TICKETS)
+    saved, restored, done = parts(), parts(), WorkerCounters(learning_steps=TICKETS)
     try:
         write_rows(rings_of(saved))
         for name, rows in restored.replay_rows(0, done).items():

@@ -17,7 +17,7 @@ from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
@@ -291,9 +291,9 @@ def test_the_board_sums_the_progress_of_all_workers():
     board = WorkersBoard(private_arena(workers_board_slabs(3)), 3)
     board.reset()
     assert board.env_steps == 0 > board.limit[0], "nobody may begin yet"
-    assert board.progress_of(1) == WorkerProgress()
-    board.finish(0, WorkerProgress(3, 30, 1, 29, 7))
-    board.finish(2, WorkerProgress(5, 2**40, 0, 2**40, 2**39))
+    assert board.progress_of(1) == WorkerCounters()
+    board.finish(0, WorkerCounters(3, 30, 1, 29, 7))
+    board.finish(2, WorkerCounters(5, 2**40, 0, 2**40, 2**39))
     assert board.env_steps == 30 + 2**40
     assert [int(step[0]) for step in board.next] == [3, 0, 5]
-    assert board.progress_of(0) == WorkerProgress(3, 30, 1, 29, 7)
+    assert board.progress_of(0) == WorkerCounters(3, 30, 1, 29, 7)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from offbeat.config.resolve import resolve
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.runtime.hogwild import worker_pool
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -61,9 +61,9 @@ def test_a_pause_is_not_taken_for_that_of_a_later_stop(pool):
 def test_a_restarted_worker_continues_from_its_state_without_its_envs_until_it_has_made_progress(pool, parts):
     state = WorkerState({"learner": 1}, {"env": 2}, {})
     pool._states[:] = state, state
-    pool._initial_progress[:] = WorkerProgress(), WorkerProgress()
+    pool._initial_progress[:] = WorkerCounters(), WorkerCounters()
     assert pool._state(1, attempt=0) == state
     assert pool._state(1, attempt=1) == state._replace(actor=None)
-    parts.board.finish(1, WorkerProgress(learning_steps=1))
+    parts.board.finish(1, WorkerCounters(learning_steps=1))
     assert pool._state(1, attempt=1) is None
     assert pool._state(0, attempt=0) == state

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from offbeat.config.resolve import resolve
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.runtime.hogwild import worker_pool, worker_process
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -32,7 +32,7 @@ def make_worker(monkeypatch) -> Iterator[MakeWorker]:
             config = resolve("a2c", "CartPole-v1", flags=FLAGS | flags)
             parts = made.enter_context(closing(build_hogwild(config, print)))
             pool = made.enter_context(closing(WorkerPool(parts, Reporting(lambda *_: None, lambda *_: None))))
-            pool._states[:], pool._initial_progress[:] = (None, None), (WorkerProgress(), WorkerProgress())
+            pool._states[:], pool._initial_progress[:] = (None, None), (WorkerCounters(), WorkerCounters())
             pool._start(0, 0)
             return parts, made.enter_context(closing(Worker(launches[-1], lambda _kind, _content: None)))
 
@@ -58,8 +58,8 @@ def test_a_restarted_worker_continues_with_the_training_progress_of_all_workers(
     parts, worker = make_worker()
     began: list[float] = []
     monkeypatch.setattr(worker_process, "start_actor", lambda *arguments: began.append(arguments[-1]))
-    parts.board.finish(0, WorkerProgress(env_steps=300, learning_steps=3))
-    parts.board.finish(1, WorkerProgress(env_steps=env_steps, learning_steps=2))
+    parts.board.finish(0, WorkerCounters(env_steps=300, learning_steps=3))
+    parts.board.finish(1, WorkerCounters(env_steps=env_steps, learning_steps=2))
     worker.start(None)
     assert (began, worker._learner.progress) == ([progress], progress)
 
@@ -68,6 +68,6 @@ def test_a_worker_that_continues_from_a_state_has_the_training_progress_of_its_w
     parts, worker = make_worker()
     began: list[float] = []
     monkeypatch.setattr(worker_process, "start_actor", lambda *arguments: began.append(arguments[-1]))
-    parts.board.finish(1, WorkerProgress(env_steps=800, learning_steps=8))
+    parts.board.finish(1, WorkerCounters(env_steps=800, learning_steps=8))
     worker.start(WorkerState(worker._learner.state() | {"progress": 0.25}, None, {}))
     assert (began, worker._learner.progress) == ([0.25], 0.25)

@@ -16,7 +16,7 @@ from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime.assembly import plan_of, policy_parts
@@ -75,7 +75,7 @@ class HogwildParts(Parts):
         """Whether checkpoints include the replays of the workers."""
         return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
-    def replay_rows(self, worker: int, done: WorkerProgress) -> Tree:
+    def replay_rows(self, worker: int, done: WorkerCounters) -> Tree:
         """Return views of the rows of a worker's replay that a checkpoint at this progress has."""
         rings = self.plans[worker].policy.slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)

@@ -23,7 +23,7 @@ from torch import Tensor
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import F64, Array, Tree
 from offbeat.memory.records import Records, record_slabs
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime import board
@@ -220,7 +220,7 @@ def workers_board_slabs(workers: int) -> list[Slab]:
         *board.board_slabs(workers),
         ("board/limit", (board.LINE,), "int64"),
         ("board/updates", (workers, board.LINE), "int64"),
-        *record_slabs("board/done", workers, len(WorkerProgress._fields)),
+        *record_slabs("board/done", workers, len(WorkerCounters._fields)),
     ]
 
 
@@ -241,11 +241,11 @@ class WorkersBoard(board.Board):
         """Reset the board before workers start, with a limit at which none starts a learning step."""
         self.closed[0], self.limit[0] = 0, NOT_BEGUN
 
-    def progress_of(self, worker: int) -> WorkerProgress:
+    def progress_of(self, worker: int) -> WorkerCounters:
         """Return the progress of a worker."""
-        return WorkerProgress(*map(int, self._done.read(worker)))
+        return WorkerCounters(*map(int, self._done.read(worker)))
 
-    def finish(self, worker: int, done: WorkerProgress) -> None:
+    def finish(self, worker: int, done: WorkerCounters) -> None:
         """Set the progress of a worker; a reader sees either all of it or the old progress."""
         self._done.write(worker, np.array(done, np.float64))
 

@@ -8,7 +8,7 @@ from time import monotonic
 
 from offbeat.core.closing import close_all
 from offbeat.core.threads import usable_core_numbers
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
@@ -38,7 +38,7 @@ class WorkerPool:
         self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
         self._states: list[WorkerState | None] = [None] * len(parts.plans)
         """The state that each worker continues from; None once it has finished a learning step."""
-        self._initial_progress: list[WorkerProgress] = []
+        self._initial_progress: list[WorkerCounters] = []
         """The progress of each worker at its start."""
         self._stop_limit = NOT_BEGUN
         self._spent = [Timings() for _ in parts.plans]

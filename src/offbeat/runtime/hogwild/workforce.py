@@ -10,7 +10,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.pace import RatioCounts
 from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.memory.replay.base import priorities_in
-from offbeat.metrics.counters import WorkerProgress
+from offbeat.metrics.counters import WorkerCounters
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerState
@@ -75,7 +75,7 @@ class HogwildWorkforce(Workforce):
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
-            self._board.finish(worker, WorkerProgress(**saved["done"]))
+            self._board.finish(worker, WorkerCounters(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.start(states)

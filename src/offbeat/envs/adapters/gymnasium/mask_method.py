@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from offbeat.core.frozen_table import is_flag
+from offbeat.core.frozen_table import is_bool
 from offbeat.core.types import INFO_MASK
 
 _METHOD = "action_masks"
@@ -34,7 +34,7 @@ class MaskInInfos(gym.Wrapper[Any, Any, Any, Any]):
 
 def _is_terminated(returned: Any) -> bool:
     """Whether these values of `step` say so; wrong ones do not."""
-    return isinstance(returned, tuple) and len(returned) == 5 and is_flag(returned[2]) and bool(returned[2])
+    return isinstance(returned, tuple) and len(returned) == 5 and is_bool(returned[2]) and bool(returned[2])
 
 
 def with_masks_in_infos(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
