@@ -19,9 +19,9 @@ from threadpoolctl import ThreadpoolController
 
 import offbeat
 from offbeat.core.allocator import keep_freed_memory, keeps_freed_memory, stop_keeping_memory
-from offbeat.core.caller_state import caller_state, niceness_can_be_lowered
+from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.core.threads import set_thread_count
+from offbeat.core.threads import niceness_can_be_lowered, set_thread_count
 
 RUN_ENVS = ("tests.sample_envs.run_envs",)
 

@@ -28,7 +28,7 @@ def main() -> NoReturn:
             signal.signal(number, _interrupt)
         make_streams_usable()
         from offbeat.cli.main import run
-        from offbeat.core.caller_state import declare_own_process
+        from offbeat.core.threads import declare_own_process
 
         declare_own_process()
         code = run(sys.argv[1:])

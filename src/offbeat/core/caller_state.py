@@ -19,7 +19,7 @@ from offbeat.core.allocator import keeps_freed_memory, stop_keeping_memory
 from offbeat.core.files import require_current_folder
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.import_traces import ImportTraces, restore_environment
-from offbeat.core.threads import SPINNING, ThreadCounts, niceness, pin, start_thread, usable_core_numbers
+from offbeat.core.threads import SPINNING, ThreadCounts, niceness, pin, usable_core_numbers
 
 _TASKS = Path("/proc/self/task")
 """Directory of the threads of this process (Linux)."""
@@ -167,39 +167,3 @@ def _leave(state: CallerState) -> None:
 
 def _tasks() -> set[int]:
     return {int(task.name) for task in _TASKS.iterdir()} if _TASKS.is_dir() else set()
-
-
-# --- niceness -----------------------------------------------------------------------------------------------
-
-_owned = False
-"""Whether this process only runs offbeat."""
-
-
-def declare_own_process() -> None:
-    """Declare that this process only runs offbeat, so its niceness need not be restored."""
-    global _owned  # noqa: PLW0603 - a fact about the process
-    _owned = True
-
-
-def may_raise_niceness() -> bool:
-    """Whether the niceness of the calling thread may be raised: it only runs offbeat, or can lower it again."""
-    return _owned or niceness_can_be_lowered()
-
-
-def niceness_can_be_lowered() -> bool:
-    """Whether a raised niceness can be lowered again. A temporary thread tries it."""
-    if sys.platform != "linux":  # on other systems the niceness is that of the whole process
-        return False
-    lowered: list[bool] = []
-
-    def lower() -> None:
-        before = niceness()
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, before + 1)
-            os.setpriority(os.PRIO_PROCESS, 0, before)
-            lowered.append(niceness() == before)
-
-    thread = threading.Thread(target=lower, name="offbeat niceness")
-    start_thread(thread)
-    thread.join()
-    return lowered == [True]

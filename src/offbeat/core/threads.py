@@ -1,10 +1,11 @@
-"""Threads of BLAS and torch: how many, on which cores, and without spinning while they wait."""
+"""Threads: how many BLAS and torch use, on which cores, with which niceness, and without spinning while they wait."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -126,6 +127,40 @@ def raise_niceness(nice: int | None) -> None:
 def niceness() -> int:
     """Return the niceness of the calling thread (Linux) or process."""
     return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+_owned = False
+"""Whether this process only runs offbeat."""
+
+
+def declare_own_process() -> None:
+    """Declare that this process only runs offbeat, so its niceness need not be restored."""
+    global _owned  # noqa: PLW0603 - a fact about the process
+    _owned = True
+
+
+def may_raise_niceness() -> bool:
+    """Whether the niceness of the calling thread may be raised: it only runs offbeat, or can lower it again."""
+    return _owned or niceness_can_be_lowered()
+
+
+def niceness_can_be_lowered() -> bool:
+    """Whether a raised niceness can be lowered again. A temporary thread tries it."""
+    if sys.platform != "linux":  # on other systems the niceness is that of the whole process
+        return False
+    lowered: list[bool] = []
+
+    def lower() -> None:
+        before = niceness()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, before + 1)
+            os.setpriority(os.PRIO_PROCESS, 0, before)
+            lowered.append(niceness() == before)
+
+    thread = Thread(target=lower, name="offbeat niceness")
+    start_thread(thread)
+    thread.join()
+    return lowered == [True]
 
 
 def waited_for_core_s() -> float:

@@ -15,9 +15,8 @@ from offbeat.api.running import no_updates
 from offbeat.api.running.run_context import RunContext
 from offbeat.config.arguments import no_attribute
 from offbeat.core.argument_notation import as_shown
-from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
-from offbeat.core.threads import pin, raise_niceness
+from offbeat.core.threads import may_raise_niceness, pin, raise_niceness
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.metrics.sinks import LateSink
 from offbeat.metrics.text import in_repr
