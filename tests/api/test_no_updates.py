@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import warnings
 from fractions import Fraction
 from typing import Any
@@ -73,6 +75,19 @@ def test_a_run_resumed_with_too_few_steps_warns_and_one_with_enough_steps_does_n
     with warnings.catch_warnings():
         warnings.simplefilter("error", LearnsNothing)
         assert offbeat.resume(run.path, steps=60, progress="none").metrics["updates"] > 0
+
+
+def test_a_resume_that_only_makes_the_last_evaluation_does_not_warn(tmp_path):
+    def interrupt(line: dict[str, Any]) -> None:
+        if line["env_steps"] == 56:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings: dict[str, Any] = {**REPLAY, "steps": 60, "log_every": 4, "eval_every": 60, "eval_episodes": 1}
+    run = offbeat.train("sac", "Pendulum-v1", run_dir=tmp_path / "run", **settings, callbacks=[interrupt])
+    assert run.reason == "learned from 60 env steps, and stopped by SIGINT before its last evaluation"
+    with flags_shown(False), warnings.catch_warnings():
+        warnings.simplefilter("error", LearnsNothing)
+        assert offbeat.resume(run.path, progress="none").metrics["evaluations"] == 1
 
 
 def test_a_resumed_run_without_its_replay_counts_its_warmup_anew(tmp_path):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> str:
-    """Return the message that a run will make no update; '' if it will make some.
+    """Return the message that a run will make no update; '' if it will make some, or only evaluate.
 
     Args:
         parts: the parts of the run.
@@ -22,6 +22,8 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
     ticket = config.runtime.envs_per_actor * config.memory.length
     ends = min(config.run.steps, config.run.stop_at or config.run.steps)
     left = math.ceil((ends - env_steps) / ticket) * ticket
+    if left <= 0:
+        return ""
     texts = []
     for policy in parts.policies:
         if not policy.trained:
