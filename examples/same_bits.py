@@ -1,6 +1,6 @@
 """Train in each runtime, and once with a stop and a resume, and compare: the weights are the same, bit for bit.
 
-python examples/same_bits.py --steps 20000 --max-lag 1
+python examples/same_bits.py --steps 100000 --max-lag 1
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     """Train in each runtime and with a stop, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--steps", type=int, default=20_000, help="env steps: several batches, to stop in between")
+    parser.add_argument("--steps", type=int, default=100_000, help="env steps: several batches, to stop in between")
     parser.add_argument("--max-lag", type=int, default=1)
     parser.add_argument("--runtimes", nargs="+", default=["serial", "threads", "processes"])
     given = parser.parse_args()
