@@ -36,7 +36,7 @@ from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, LONGEST_HEADER, map_
 from offbeat.core.strict_json import read_json, require_regular
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
 
-FORMAT = 3
+FORMAT = 4
 """Version of the format. A checkpoint of another one is refused."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
