@@ -152,11 +152,6 @@ def test_envs_with_several_players_are_refused(library: Library) -> None:
         make_envs("envpool:Endless-v0", 1, seed=0)
 
 
-def test_to_watch_a_policy_of_envpool_the_env_of_gymnasium_is_named() -> None:
-    with pytest.raises(ConfigError, match="If Gymnasium has the same env, pass its id with --env"):
-        envpool.ADAPTER.make_renderable("envpool:CarRacing-v3", EnvConfig(), "rgb_array")
-
-
 @pytest.mark.usefixtures("library")
 def test_the_message_on_unsupported_actions_does_not_advise_to_wrap_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IgnoresLimits, "action_space", gym.spaces.Box(0, 4, (10,), np.int32))

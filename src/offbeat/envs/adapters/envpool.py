@@ -10,10 +10,11 @@ first step is taken while another group is used.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +22,11 @@ from offbeat.config.env import EnvConfig, refuse_atari_settings
 from offbeat.core.closing import all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.importable import is_importable
+from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder
 from offbeat.envs.adapters.grouped import GroupedEnvs
+from offbeat.envs.adapters.pool_of_one import PoolOfOne
 from offbeat.envs.arguments import unknown_argument
 from offbeat.envs.contract import NO_LIMITS, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import vector_info_reader
@@ -144,46 +147,31 @@ class EnvPoolAdapter:
 
     def make(self, request: EnvRequest) -> Envs:
         """Make the envs of one actor: one pool per group."""
-        request.refuse_curriculum()
-        env_id, settings = request.env_id, request.settings
-        if not is_importable("envpool"):
-            raise ConfigError(f'{env_id} needs envpool, which is not installed: run pip install "offbeat[envpool]"')
-        if env_id not in self.ids():
-            raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
-        config = _envpool().make_spec(request.name).config
-        _require_one_player(env_id, config)
-        _require_arguments(env_id, config, request.kwargs)
-        arguments = request.constructor_arguments(_arguments(env_id, config, settings))
-        repeats = 1 if _is_atari(config) else settings.action_repeats
-        own_limit, limits = _own_limit(
-            env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits, repeats
+        plan = _plan(request)
+        settings = request.settings
+        required = Limits(plan.limits.run).shorter_than(plan.own_limit)
+        pools = all_or_closed(
+            _make_pool(request.name, request.seeds[group], plan.arguments) for group in request.groups
         )
-        limit = limits.shorter_than(own_limit)
-        if limit is not None:
-            arguments["max_episode_steps"] = limit * repeats  # as the pool counts
-        required = Limits(limits.run).shorter_than(own_limit)
-        pools = all_or_closed(_make_pool(request, group, arguments) for group in request.groups)
         with closed_on_error(pools):
             _read_spaces(pools)
-            spec = limits.spec_with_limits(_spec_of(request, pools[0], repeats), own_limit)
+            spec = plan.limits.spec_with_limits(_spec_of(request, pools[0], plan.repeats), plan.own_limit)
             rows = empty_rows(spec.observation, spec.columns, spec.info)
             if settings.episodic_life:
                 rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
             parts = [
-                Pool(spec, pool, rows_of(rows, group), group.start, required, repeats)
+                Pool(spec, pool, rows_of(rows, group), group.start, required, plan.repeats)
                 for pool, group in zip(pools, request.groups, strict=True)
             ]
             return GroupedEnvs(spec, request.groups, rows, parts)
 
-    def make_single(self, env_id: str, settings: EnvConfig) -> None:
-        """Return None: EnvPool has only vector envs."""
+    def make_single(self, env_id: str, settings: EnvConfig) -> PoolOfOne:
+        """Return a pool with one column, as a single env without the limits of the settings."""
+        return _pool_of_one(env_id, replace(settings, max_episode_steps=None), {})
 
-    def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:  # noqa: ARG002
-        """Raise ConfigError: a policy of EnvPool's env is shown in another library's."""
-        raise ConfigError(
-            f"{env_id} cannot be rendered: offbeat does not draw EnvPool's envs. If Gymnasium has the same env, pass "
-            "its id with --env"
-        )
+    def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> PoolOfOne:
+        """Return a pool with one column, as a single env."""
+        return _pool_of_one(env_id, settings, {"render_mode": render_mode})
 
     def ids(self) -> list[str]:
         """Return EnvPool's ids; none if it is not installed."""
@@ -191,6 +179,43 @@ class EnvPoolAdapter:
 
 
 ADAPTER = EnvPoolAdapter()
+
+
+class _Plan(NamedTuple):
+    """How the pools of a request are made."""
+
+    arguments: dict[str, Any]
+    repeats: int
+    """Steps of the pools per env step."""
+    own_limit: int | None
+    """Of the pools, in env steps; None if it is not known."""
+    limits: Limits
+    """Those that can be requested."""
+
+
+def _plan(request: EnvRequest) -> _Plan:
+    """Return how the pools of a request are made.
+
+    Raises:
+        ConfigError: there is no such env, EnvPool is missing, or a setting is not supported.
+    """
+    request.refuse_curriculum()
+    env_id, settings = request.env_id, request.settings
+    if not is_importable("envpool"):
+        raise ConfigError(f'{env_id} needs envpool, which is not installed: run pip install "offbeat[envpool]"')
+    if env_id not in (ids := ADAPTER.ids()):
+        raise unknown("env", env_id, ids, "Run `offbeat list envs` for a list.")
+    config = _envpool().make_spec(request.name).config
+    _require_one_player(env_id, config)
+    _require_arguments(env_id, config, request.kwargs)
+    arguments = request.constructor_arguments(_arguments(env_id, config, settings))
+    repeats = 1 if _is_atari(config) else settings.action_repeats
+    steps = arguments.get("max_episode_steps", config.max_episode_steps)
+    own_limit, limits = _own_limit(env_id, steps, request.limits, repeats)
+    limit = limits.shorter_than(own_limit)
+    if limit is not None:
+        arguments["max_episode_steps"] = limit * repeats  # as the pool counts
+    return _Plan(arguments, repeats, own_limit, limits)
 
 
 def _require_one_player(env_id: str, config: Any) -> None:
@@ -217,9 +242,21 @@ def _require_arguments(env_id: str, config: Any, kwargs: Mapping[str, Any]) -> N
             raise unknown_argument(env_id, name, names)
 
 
-def _make_pool(request: EnvRequest, group: slice, arguments: Mapping[str, Any]) -> Any:
-    seeds = list(request.seeds[group])
-    return _envpool().make_gymnasium(request.name, num_envs=len(seeds), seed=seeds, **arguments)
+def _make_pool(name: str, seeds: Sequence[int], arguments: Mapping[str, Any]) -> Any:
+    return _envpool().make_gymnasium(name, num_envs=len(seeds), seed=list(seeds), **arguments)
+
+
+def _pool_of_one(env_id: str, settings: EnvConfig, arguments: Mapping[str, Any]) -> PoolOfOne:
+    request = EnvRequest(env_id, (slice(0, 1),), (0,), settings, Limits(settings.max_episode_steps))
+    plan = _plan(request)
+
+    def make(seed: int) -> Any:
+        pool = _make_pool(request.name, [derive_seed(seed, "single", 0, 0, 0)], {**plan.arguments, **arguments})
+        with closed_on_error([pool]):
+            _read_spaces([pool])
+        return pool
+
+    return PoolOfOne(make, plan.repeats, bool(settings.episodic_life))
 
 
 _CHANGING_FILTERS = Lock()
