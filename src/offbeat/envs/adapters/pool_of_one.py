@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,8 +14,6 @@ from offbeat.envs.contract import EPISODE_START
 class PoolOfOne(gym.Env[Any, Any]):
     """Makes a new pool for each seed, because a pool takes its seed when it is made."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_fps": 30}
-
     def __init__(self, make: Callable[[int], Any], repeats: int, has_lives: bool) -> None:
         """Make the env.
 
@@ -25,6 +23,7 @@ class PoolOfOne(gym.Env[Any, Any]):
             has_lives: Whether the pool ends an episode where a life is lost; here, the game goes on.
         """
         self._make, self._repeats, self._has_lives = make, repeats, has_lives
+        self.metadata = {"render_fps": 30}
         self._pool = make(0)
         self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
 
