@@ -44,7 +44,7 @@ def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, monkey
     assert not run.exists()
 
 
-@pytest.mark.parametrize("moment", ["write_status", "presence", "store"])
+@pytest.mark.parametrize("moment", ["write_status", "presence", "checkpoint_store"])
 def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_run_in_the_same_way(
     tmp_path, monkeypatch, moment
 ):
@@ -61,7 +61,8 @@ def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_ru
 
 
 @pytest.mark.parametrize(
-    "moment", ["lock", "require_code", "read_checkpoint", "read_config", "store", "next_old_config", "write_status"]
+    "moment",
+    ["lock", "require_code", "read_checkpoint", "read_config", "checkpoint_store", "next_old_config", "write_status"],
 )
 def test_a_run_directory_that_vanishes_while_a_resume_starts_ends_it_with_one_message(
     tmp_path, monkeypatch, capsys, finished, moment

@@ -246,7 +246,7 @@ def test_learner_threads_are_measured_only_for_large_updates(learning_us, expect
         tried.append(threads)
         set_thread_count(threads)
 
-    monkeypatch.setattr(auto_layout, "limit", noted)
+    monkeypatch.setattr(auto_layout, "set_thread_count", noted)
     monkeypatch.setattr(auto_layout, "learn_cost", lambda *_: Cost(learning_us, learning_us))
     monkeypatch.setattr("offbeat.runtime.assembly.usable_cores", lambda: 2)
     with_measured_topology(measured())

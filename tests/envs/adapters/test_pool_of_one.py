@@ -48,7 +48,7 @@ class GameOfTwoLives:
 def played(env: PoolOfOne) -> list[tuple[float, float, bool, bool]]:
     """Play a game; return its observations, rewards and flags."""
     env.reset(seed=1)
-    rows = []
+    rows: list[tuple[float, float, bool, bool]] = []
     while not (rows and rows[-1][2]):
         observation, reward, terminated, _, info = env.step(0)
         rows.append((float(observation["count"][0]), reward, terminated, info[EPISODE_START]))
