@@ -17,6 +17,7 @@ from tests.support.registries import registries_kept
 from offbeat.core.errors import ConfigError
 from offbeat.envs import packages
 from offbeat.envs.checking.check import check_env, preflight
+from offbeat.envs.make import cannot_make
 from offbeat.envs.packages import package_of
 from offbeat.envs.registration import registry_entry
 
@@ -197,6 +198,11 @@ def test_an_env_that_cannot_draw_says_how_to_draw_without_a_screen(monkeypatch, 
         preflight("drawing:Drawing")
     if fails_in == "reset":
         assert "MUJOCO_GL=egl" in check_env("drawing:Drawing", steps=5)[0].remedy
+
+
+def test_a_library_that_cannot_be_imported_to_draw_says_how_to_draw_without_a_screen():
+    refused = cannot_make("pettingzoo:mpe2/simple_v3", {}, ImportError("Failed to import OpenGL"))
+    assert "put MUJOCO_GL=egl in front of the command" in str(refused)
 
 
 def test_gymnasium_makes_our_envs_in_a_script_after_an_import_by_their_id():

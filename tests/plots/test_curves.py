@@ -634,12 +634,15 @@ def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
 
 
 @pytest.mark.parametrize("metrics", ["return", "entropy"])
-def test_a_finished_run_whose_metrics_are_missing_is_refused_also_beside_another(tmp_path, metrics):
-    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+@pytest.mark.parametrize("as_trial", [False, True])
+def test_a_finished_run_whose_metrics_are_missing_is_refused_also_beside_another(tmp_path, metrics, as_trial):
+    runs = [make_run(tmp_path / f"seed-{seed}") for seed in (1, 2)]
+    if as_trial:
+        (tmp_path / "trial.toml").write_text("")
     RunDirectory(runs[1]).write_status("finished")
     (runs[1] / "metrics.jsonl").unlink()
     with pytest.raises(ConfigError, match=f"{runs[1]}/metrics.jsonl is missing, but the run has finished: copy"):
-        plot(runs, out=tmp_path / "curve.png", metrics=metrics)
+        plot([tmp_path] if as_trial else runs, out=tmp_path / "curve.png", metrics=metrics)
 
 
 @pytest.mark.parametrize("lines", ["not read\n{last}\n", "{last}\n{without}\n"], ids=["in the last line", "before it"])

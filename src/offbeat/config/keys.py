@@ -15,6 +15,7 @@ from offbeat.core.frozen_table import in_toml
 POLICIES = "policies."
 """Prefix of the keys policies.NAME.settings.KEY: a policy's own value of a setting."""
 PREFIXES = (KWARGS, LEAGUE, POLICIES)
+"""Prefixes of keys of which `--set` sets a value in a table."""
 SETTINGS = "settings"
 DEPTH = 3
 """Depth of the values below the table [policies]."""

@@ -141,9 +141,11 @@ def _remedy(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> str
     lacks = re.search(r"has no attribute '((?:observation|action)_space)'", str(error))
     if isinstance(error, AttributeError) and lacks:
         return f"set self.{lacks[1]} in its __init__"
+    if remedy := opengl_remedy(error):
+        return remedy
     if isinstance(error, ImportError) and adapter_prefix(env_id):
         return "install what its library needs"
-    return opengl_remedy(error) or f"{_call(env_id, kwargs)} in Python to see where it fails"
+    return f"{_call(env_id, kwargs)} in Python to see where it fails"
 
 
 def _wrong_arguments(env_id: str, kwargs: Mapping[str, Any], error: BaseException) -> str:

@@ -236,7 +236,7 @@ def _with_layout_of(trial: Mapping[str, Any], session: Mapping[str, Any]) -> dic
     measured = trial.get("runtime", {}).get("split") == "measured"
     keys = {"run": LIMITS, "runtime": CHANGED_BY_AUTO_LAYOUT if measured else ()}
     return {
-        name: {**table, **{key: trial[name][key] for key in keys.get(name, ()) if key in trial[name]}}
+        name: {**table, **{key: value for key, value in trial.get(name, {}).items() if key in keys.get(name, ())}}
         for name, table in session.items()
     }
 
@@ -339,6 +339,8 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
             raise _no_returns_of_run(path)
         return [path]
     sessions = members or [session for trial in trials for session in sessions_of(trial)]
+    for session in sessions:
+        _require_metrics(session)
     drawn = [session for session in sessions if RETURN not in metrics or has_returns(session)]
     if not drawn:
         raise _no_returns(path)

@@ -226,7 +226,7 @@ def _require_one_player(env_id: str, config: Any) -> None:
         )
 
 
-_BY_OFFBEAT = ("num_envs", "batch_size", "max_num_players", "seed", "env_seed", "gym_reset_return_info")
+_BY_OFFBEAT = ("num_envs", "batch_size", "max_num_players", "seed", "env_seed", "gym_reset_return_info", "render_mode")
 """Arguments of a pool that offbeat determines."""
 _OF_PIXELS = ("from_pixels", "render_width", "render_height", "render_camera_id")
 """Arguments that are not in EnvPool's configs: images as observations, where the env supports them."""
@@ -234,10 +234,10 @@ _OF_PIXELS = ("from_pixels", "render_width", "render_height", "render_camera_id"
 
 def _require_arguments(env_id: str, config: Any, kwargs: Mapping[str, Any]) -> None:
     """Raise ConfigError for arguments that a pool does not have, or that offbeat determines."""
+    names = [name for name in (*config._fields, *_OF_PIXELS) if name not in _BY_OFFBEAT]
     for name, value in kwargs.items():
         if name in _BY_OFFBEAT:
             raise ConfigError(f"env.kwargs.{name} is {value!r}, but offbeat determines this argument: leave it out")
-        names = [each for each in (*config._fields, *_OF_PIXELS) if each not in _BY_OFFBEAT]
         if name not in names:
             raise unknown_argument(env_id, name, names)
 

@@ -42,7 +42,7 @@ class PoolOfOne(gym.Env[Any, Any]):
             total += float(reward)
             if terminated or truncated:
                 break
-        starts = self._has_lives and bool(terminated) and not info["terminated"]
+        starts = self._has_lives and bool(terminated) and not truncated and not info["terminated"]
         if starts:
             observation, reward, _, truncated, info = _first(self._pool.step(actions))
             total, terminated = total + float(reward), info["terminated"]
