@@ -29,7 +29,7 @@ class StopWithoutProgress(offbeat.Callback):
             self.without_progress += 1
         if self.without_progress >= self.patience:
             self.run.stop(f"{self.patience} evaluations without progress")
-        return {"mine/evaluations_without_progress": self.without_progress}
+        return {"eval_without_progress": self.without_progress}
 
 
 class VideoAtEachEvaluation(offbeat.Callback):

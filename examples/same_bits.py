@@ -37,6 +37,8 @@ def main() -> None:
 
         path, half = Path(folder) / "stopped", given.steps // 2
         stopped = offbeat.train("ppo", given.env, runtime="threads", run_dir=path, stop_at=half, **settings)
+        if stopped.state != "interrupted":
+            raise SystemExit("the run has ended before its stop: pass more --steps")
         resumed = offbeat.resume(stopped, runtime="serial")
         digests.add(digest(resumed))
         print(f"{digest(resumed)}  threads, stopped at {stopped.metrics['env_steps']} env steps, resumed in serial")

@@ -24,7 +24,7 @@ from offbeat.run_directory import versions
 from offbeat.tuning import other_load
 
 KINDS = {
-    "chaos": ("chaos",),
+    "chaos": ("chaos", "test_soak"),
     "docs": ("docs", "test_published_results", "test_seconds_to_score"),
     "exact": ("test_exactness", "test_matrix"),
     "gpu": ("gpu",),

@@ -228,6 +228,7 @@ def test_numbers_returned_for_an_evaluation_are_in_the_lines_of_its_results(layo
         ("on_metrics", {"sps": 1.0}, "the callback Mine returned 'sps', which is the name of another metric"),
         ("on_metrics", "end", "callback Mine returned 'end', but 'stop', a dict of numbers or None is expected"),
         ("on_evaluation", {"loss": "high"}, "returned loss='high', but a number is expected"),
+        ("on_evaluation", {"eval_return_mean": 1.0}, "which is the name of another metric"),
     ],
 )
 def test_an_invalid_return_value_of_a_callback_fails_the_run_with_a_message(tmp_path, hook, answer, words):

@@ -425,3 +425,9 @@ def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(tmp_path, settings
     changes = {"checkpoint_every": 0, "log_every": steps // 8}
     assert resume(path, steps=steps, settings=changes, callbacks=[count]).state == "finished"
     assert min(kept) == 0  # a line at the start may find those just read, one at the end those of paused workers
+
+
+def test_an_empty_runtime_of_a_resume_is_refused(tmp_path):
+    run = small_run(tmp_path / "run", steps=128).path
+    with pytest.raises(ConfigError, match="unknown runtime ''"):
+        resume(run, settings={"runtime": ""})

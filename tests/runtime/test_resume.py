@@ -115,3 +115,14 @@ def test_a_refused_resume_from_an_older_checkpoint_changes_nothing(tmp_path):
     assert (said.code, "seed is 0" in said.err) == (2, True)
     assert offbeat("resume", run, "--checkpoint", "step-7").code == 2
     assert contents(run) == before
+
+
+def test_a_resume_with_an_edited_topology_is_refused_and_changes_nothing(tmp_path):
+    run = small_run(tmp_path / "run", stop_at=512).path
+    edited = (run / "config.toml").read_text().replace("max_lag = 0", "max_lag = 2")
+    (run / "config.toml").write_text(edited)
+    metrics = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="max_lag is 0 in the checkpoint and 2 now"):
+        resume(run)
+    assert (run / "metrics.jsonl").read_bytes() == metrics
+    assert (run / "config.toml").read_text() == edited

@@ -65,7 +65,8 @@ def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
             "next_observation)`."
         )
     if (encoder := encoder_path(loaded.policy.spec.encoder)) is not None:
-        notes.append(f"The code of its encoder, `{encoder}`, is not in this repository: install it first.")
+        remedy = "it was defined in a script" if encoder.startswith("__main__:") else "install it first"
+        notes.append(f"The code of its encoder, `{encoder}`, is not in this repository: {remedy}.")
     if loaded.remembers:
         notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
     if any(leaf.name == PREVIOUS_REWARD for leaf in loaded.policy.spec.observation):
@@ -108,8 +109,8 @@ def _loading(loaded: LoadedPolicy, repo: str) -> tuple[list[str], str]:
     """Return Python code that loads the policy: imports, also of an encoder of the user, and a line."""
     imports, encoder = ["import offbeat"], ""
     path = encoder_path(loaded.policy.spec.encoder)
-    if path is not None and "<" not in path:  # such as <lambda>, which cannot be imported
-        module, _, name = path.partition(":")
+    module, _, name = (path or "").partition(":")
+    if path is not None and "<" not in path and module != "__main__":  # <lambda> or a script: it cannot be imported
         imports.insert(0, _import_of(module, name))
         encoder = f", encoder={name}"
     return imports, f'policy = offbeat.load("hf://{repo}"{encoder})  # pip install "offbeat[hub]"'

@@ -60,7 +60,8 @@ def config_to_resume(before: Config, run: Path, state: dict[str, Any], given: Ma
         ConfigError: a setting cannot change, the run has already reached its end, or the state does not fit.
     """
     settings = dict(given)
-    runtime = str(settings.pop("runtime", None) or before.runtime.runtime)
+    chosen = settings.pop("runtime", None)
+    runtime = before.runtime.runtime if chosen is None else str(chosen)
     _require_same_runtime_kind(state, {**settings, "runtime": runtime}, before, run)
     # The runtime changes first, because it decides which of the other settings are supported.
     config = changed_config(before.in_runtime(runtime).without_limits(), settings, run)
