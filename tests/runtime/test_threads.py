@@ -11,6 +11,8 @@ from tests.support.process_state import open_descriptors
 from tests.support.registering import register_envs
 from tests.support.runs import small_run, wait_until
 
+from offbeat.api.callbacks.callback import Callback
+from offbeat.api.resume import resume
 from offbeat.core.errors import RunFailed
 
 STUCK, RELEASED = threading.Event(), threading.Event()
@@ -36,7 +38,25 @@ class SlowInOneActor(Wave):
             closed.append(threading.current_thread().name)
 
 
-register_envs("threads", SlowInOneActor)
+LEARNED = threading.Event()
+
+
+class FailsAfterTheRun(Wave):
+    """Begins its first episode in actor 1 only once the run has learned everything, and then fails."""
+
+    def reset(self, **arguments: Any) -> Any:
+        if threading.current_thread().name.endswith("actor 1"):
+            LEARNED.wait(60)
+            raise ValueError("broken")
+        return super().reset(**arguments)
+
+
+class TellsWhatIsLearned(Callback):
+    def on_metrics(self, *_: Any) -> None:
+        LEARNED.set()
+
+
+register_envs("threads", SlowInOneActor, FailsAfterTheRun)
 
 
 def test_an_actor_that_is_in_a_long_step_when_the_run_fails_is_closed_after_it(tmp_path, monkeypatch):
@@ -50,3 +70,19 @@ def test_an_actor_that_is_in_a_long_step_when_the_run_fails_is_closed_after_it(t
     RELEASED.set()
     wait_until(lambda: closed == ["offbeat actor 1"])
     wait_until(lambda: open_descriptors() == before)
+
+
+def test_a_run_that_has_learned_everything_is_finished_also_if_an_actor_fails_whose_envs_were_to_be_saved(tmp_path):
+    one_batch = {"actors": 2, "envs_per_actor": 1, "max_lag": 2, "unrolls_per_batch": 1, "unroll_length": 32}
+    run = small_run(
+        tmp_path / "run",
+        "threads/FailsAfterTheRun-v0",
+        runtime="threads",
+        steps=16,
+        log_every=1,
+        callbacks=[TellsWhatIsLearned()],
+        **one_batch,
+    )
+    assert run.state == "finished"
+    assert "unfinished episodes are not saved: actor 1" in (run.path / "log.txt").read_text()
+    assert resume(run.path, runtime="serial", steps=64).state == "finished"

@@ -59,7 +59,16 @@ class Acting(Protocol):
         ...
 
     def snapshots(self) -> list[ActorSnapshot]:
-        """Return the state of each actor's envs. A pause must have stopped all actors."""
+        """Return the state of each actor's envs. A pause must have stopped all actors.
+
+        Raises:
+            RunFailed: an actor failed and is not restarted.
+        """
+        ...
+
+    @property
+    def waits_for_place(self) -> bool:
+        """Whether an actor waits until a node of a cluster has room for it."""
         ...
 
     def spent(self) -> list[Mapping[str, float]]:

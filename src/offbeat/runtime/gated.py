@@ -69,6 +69,10 @@ class GatedActing(ABC):
     def slots_filled(self, step: int) -> float:
         return self.gate.slots_filled(step)
 
+    @property
+    def waits_for_place(self) -> bool:
+        return False
+
     def spent(self) -> list[Mapping[str, float]]:
         return [self.board.spent(actor) for actor in range(self.board.workers)]
 

@@ -15,6 +15,7 @@ from math import ceil
 from typing import Any
 
 from offbeat.config.config import Config
+from offbeat.core.errors import RunFailed, without_full_stop
 from offbeat.core.types import Tree, arrays_of_policy, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.status import FirstBatch
@@ -24,6 +25,7 @@ from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.league_files import LeagueSnapshotFiles
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
 from offbeat.runtime.parts import PacedParts, PacedPolicy, joined, state_of
+from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.supervisor import Notify, Reporting
@@ -42,6 +44,7 @@ class PacedWorkforce(Workforce):
     ) -> None:
         super().__init__(notify)
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
+        self._notify = notify
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = parts.trained[0]
         in_threads = (parts.config.runtime.learner_workers or 1) > 1  # these have a watch of their own
@@ -198,13 +201,28 @@ class PacedWorkforce(Workforce):
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; with states of envs only if every acted ticket has been learned from."""
         complete = self.at_boundary and not self.acting_failed
-        snapshots = self._acting.snapshots() if complete else [None] * self._parts.config.runtime.actors
+        snapshots = self._snapshots() if complete else [None] * self._parts.config.runtime.actors
         league = {} if self._parts.league is None else {"league": self._parts.league.state()}
         return {
             **league,
             **joined({policy.name: policy.state() for policy in self._parts.policies}),
             "actors": self._savable(snapshots),
         }
+
+    def _snapshots(self) -> list[ActorSnapshot]:
+        """Return the state of each actor's envs. A run that has learned everything ends also without them."""
+        if self._pace.next_ticket(self.learned) < self._end:
+            return self._acting.snapshots()
+        try:
+            if self._acting.waits_for_place:
+                raise RunFailed("an actor waits for a node with room for it")
+            return self._acting.snapshots()
+        except RunFailed as error:
+            self._notify(
+                f"the unfinished episodes are not saved: {without_full_stop(error)}. The run is finished; if it is "
+                "resumed with more steps, new episodes start"
+            )
+            return [None] * self._parts.config.runtime.actors
 
     def checkpoint_arrays(self) -> Tree | None:
         by_policy = {policy: arrays for policy, feed in self._feeds.items() if (arrays := feed.checkpoint_arrays())}

@@ -67,6 +67,10 @@ class SerialActing:
     def snapshots(self) -> list[ActorSnapshot]:
         return [actor.snapshot() for actor in self._actors]
 
+    @property
+    def waits_for_place(self) -> bool:
+        return False
+
     def spent(self) -> list[Mapping[str, float]]:
         return [actor.timings.seconds for actor in self._actors]
 

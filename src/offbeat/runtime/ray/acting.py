@@ -156,6 +156,10 @@ class RayActing(GatedActing):
         watch_and_ask()
         return self._supervisor.snapshots(pause, watch_and_ask)
 
+    @property
+    def waits_for_place(self) -> bool:
+        return not all(proxy.placed for proxy in self._supervisor.processes)
+
     def close(self) -> None:
         with ExitStack() as closing:  # also if a step fails
             closing.callback(self._discard_gate)
