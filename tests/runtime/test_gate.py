@@ -370,6 +370,19 @@ def test_an_actor_waiting_at_the_gate_renews_its_deadline():
     assert board.deadlines[0].time > moments[-1]
 
 
+def test_an_actor_reports_the_state_of_its_envs_once_however_often_the_pause_moves_while_it_waits():
+    board, reports = board_of(1), list[int]()
+
+    class Napping(Bell):
+        def sleep(self, seconds: float) -> None:  # noqa: ARG002
+            board.pause[0] += 1
+
+    gate = ActorGate(board, PACE, RuntimeConfig(actors=1), 0, Napping(-1, -1), Bell(-1, -1))
+    board.pause[0] = -3
+    gate.start(0, lambda: reports.append(int(board.pause[0])))
+    assert reports == [-3]
+
+
 def test_no_env_is_called_after_the_gate_is_closed():
     board = board_of(1)
     gate = gate_of(board)

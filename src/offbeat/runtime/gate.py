@@ -173,19 +173,18 @@ class ActorGate(WorkerDeadline):
 
         Args:
             ticket: the next ticket of this actor.
-            on_pause: is called once for each pause at which the actor waits. The actor does not act until the pause
-                ends, so the envs may be saved.
+            on_pause: is called once, when the actor waits at a pause. It does not act before this returns, so the envs
+                may be saved. Their state is also that at every later pause at which this ticket waits.
 
         Raises:
             Closed: the gate is closed.
         """
-        paused_at, started, other_work = NO_PAUSE, monotonic(), self._board.other_work_s
+        reported, started, other_work = False, monotonic(), self._board.other_work_s
         while (version := self._tickets.version(ticket)) is None:
-            pause = int(self._board.pause[0])
             self.renew()
-            if ticket >= pause != paused_at:
+            if not reported and ticket >= self._board.pause[0]:
                 on_pause()
-                paused_at = pause
+                reported = True
             self._own_bell.sleep(POLL_INTERVAL_S)
         self.renew()
         self._other_work_s += min(monotonic() - started, max(0.0, self._board.other_work_s - other_work))

@@ -50,7 +50,7 @@ class GateLink:
         Args:
             gate: gate of this actor.
             memory: slots and weights of all policies.
-            on_pause: is called at each pause. The actor does not act until it ends, so the envs may be saved.
+            on_pause: is called once for each ticket that waits at a pause: see `ActorGate.start`.
         """
         self._gate, self._memory, self._on_pause = gate, memory, on_pause
 

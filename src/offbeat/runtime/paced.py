@@ -214,15 +214,16 @@ class PacedWorkforce(Workforce):
         if self._pace.next_ticket(self.learned) < self._end:
             return self._acting.snapshots()
         try:
-            if self._acting.waits_for_place:
-                raise RunFailed("an actor waits for a node with room for it")
-            return self._acting.snapshots()
+            if not self._acting.waits_for_place:
+                return self._acting.snapshots()
+            reason = "an actor waits for a node with room for it"
         except RunFailed as error:
-            self._notify(
-                f"the unfinished episodes are not saved: {without_full_stop(error)}. The run is finished; if it is "
-                "resumed with more steps, new episodes start"
-            )
-            return [None] * self._parts.config.runtime.actors
+            reason = without_full_stop(error)
+        self._notify(
+            f"the unfinished episodes are not saved: {reason}. The run is finished; if it is resumed with more steps, "
+            "new episodes start"
+        )
+        return [None] * self._parts.config.runtime.actors
 
     def checkpoint_arrays(self) -> Tree | None:
         by_policy = {policy: arrays for policy, feed in self._feeds.items() if (arrays := feed.checkpoint_arrays())}
