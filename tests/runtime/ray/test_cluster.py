@@ -32,6 +32,14 @@ def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(
     assert not ray.is_initialized()
 
 
+def test_the_raylet_of_a_node_that_ray_does_not_list_is_refused(nodes: Any, monkeypatch) -> None:
+    with connecting.connect(nodes.address) as connected:
+        assert Path(connected.raylet).is_socket()
+        monkeypatch.setattr(connected, "own_node", "another")
+        with pytest.raises(ConfigError, match="Ray does not list the node of this process, another"):
+            _ = connected.raylet
+
+
 def test_connection_that_the_caller_has_made_is_used_and_stays(nodes: Any) -> None:
     import ray
 

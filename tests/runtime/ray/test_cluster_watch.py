@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offbeat.core.errors import RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.runtime.ray import cluster_watch
 from offbeat.runtime.ray.cluster_watch import TRIES, ClusterWatch
 
@@ -42,6 +42,15 @@ def test_a_raylet_that_has_ended_before_is_lost(raylet):
     raylet.close()
     with closing(ClusterWatch("raylet", "127.0.0.1:1")) as watch, pytest.raises(RunFailed, match="Ray has ended"):
         watch.require()
+
+
+def test_a_raylet_that_is_too_busy_to_accept_a_connection_is_not_called_lost(raylet, monkeypatch):
+    monkeypatch.setattr(cluster_watch, "CONNECT_S", 1)
+    raylet.listen(0)
+    with socket.socket(socket.AF_UNIX) as first:
+        first.connect("raylet")  # the queue has room for one
+        with pytest.raises(ConfigError, match="accepted no connection in 1 s"):
+            ClusterWatch("raylet", "127.0.0.1:1")
 
 
 def test_a_head_that_does_not_answer_several_times_in_a_row_is_lost(raylet):  # noqa: ARG001

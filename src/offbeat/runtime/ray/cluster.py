@@ -144,11 +144,18 @@ class Cluster:
 
     @property
     def raylet(self) -> str:
-        """The path of the socket of Ray's process on the node of this process; '' if it is not known."""
+        """The path of the socket of Ray's process on the node of this process.
+
+        Raises:
+            ConfigError: Ray does not list this node.
+        """
         import ray
 
         nodes: Any = ray.nodes
-        return next((str(node["RayletSocketName"]) for node in nodes() if node["NodeID"] == self.own_node), "")
+        for node in nodes():
+            if node["NodeID"] == self.own_node:
+                return str(node["RayletSocketName"])
+        raise ConfigError(f"Ray does not list the node of this process, {self.own_node}: look at `ray list nodes`")
 
     def abandon(self) -> None:
         """Note that Ray has ended: nothing more is asked of it, because it would not answer."""

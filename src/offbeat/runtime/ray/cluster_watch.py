@@ -7,12 +7,13 @@ machine, the raylet, has ended, and a minute after the head. A run that notices 
 from __future__ import annotations
 
 import socket
+import struct
 from contextlib import suppress
 from time import monotonic
 
-from offbeat.core.errors import RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
 
-CONNECT_S = 30.0
+CONNECT_S = 30
 """Seconds to connect to the raylet."""
 ASK_EVERY_S = 5.0
 """Seconds between two questions to the head."""
@@ -20,6 +21,7 @@ ANSWER_S = 1.0
 """Seconds in which the system of the head's machine must accept a connection, however busy the head is."""
 TRIES = 4
 """Questions without an answer, one after the other, after which the head is lost."""
+_LOGS = "Look at the logs of Ray, /tmp/ray/session_latest/logs"
 
 
 class ClusterWatch:
@@ -31,6 +33,9 @@ class ClusterWatch:
         Args:
             raylet: path of its socket.
             head: host:port of the head.
+
+        Raises:
+            ConfigError: the raylet runs, but accepts no connection.
         """
         self._raylet = socket.socket(socket.AF_UNIX)
         """A connection over which nothing is sent; the system closes it when the raylet ends."""
@@ -38,9 +43,17 @@ class ClusterWatch:
         self._asked_at, self._unanswered = monotonic(), 0
         self.lost = ""
         """What was lost, for messages; empty while nothing is lost."""
-        self._raylet.settimeout(CONNECT_S)
-        with suppress(OSError):  # it has ended: what is read then is an error
+        # `settimeout` would not wait at all while the queue of the raylet is full.
+        self._raylet.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", CONNECT_S, 0))
+        try:
             self._raylet.connect(raylet)
+        except BlockingIOError:
+            self._raylet.close()
+            raise ConfigError(
+                f"Ray's raylet on this machine accepted no connection in {CONNECT_S} s. {_LOGS}"
+            ) from None
+        except OSError:  # it has ended: what is read then is an error
+            pass
         self._raylet.setblocking(False)
 
     def require(self) -> None:
@@ -73,7 +86,7 @@ class ClusterWatch:
 
     def _raise_loss(self) -> None:
         if self.lost:
-            raise RunFailed(f"{self.lost}. Look at the logs of Ray, /tmp/ray/session_latest/logs")
+            raise RunFailed(f"{self.lost}. {_LOGS}")
 
     def close(self) -> None:
         """End the connection."""
