@@ -54,7 +54,7 @@ class Feed:
 
     How it continues:
         in a resumed run                            restore(state()), load_checkpoint(checkpoint_arrays())
-        in another learner process                  restore(state()), follow(memory_state())
+        in another learner process                  restore(state(with_rows=False)), follow(memory_state())
         in a lock-free worker, from its state       restore(state()), attach(state(), priorities(), ratio())
         in one that continues for a dead process    recover(ratio())
     """
@@ -101,8 +101,12 @@ class Feed:
         """Restore the memory from `checkpoint_arrays`; return a message for the user, or ''. `step` comes next."""
         return ""
 
-    def state(self) -> dict[str, Any]:
-        """Return the state that a resumed run needs, without `checkpoint_arrays`."""
+    def state(self, *, with_rows: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """Return the state that a resumed run needs, without `checkpoint_arrays`.
+
+        Args:
+            with_rows: whether rows of the memory are part of it. Another learner process of this run has them already.
+        """
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -165,10 +165,10 @@ class Learner(ABC):
         self.feed.published(version)
         self.timings.add(PUBLISH, clock() - started)
 
-    def state(self) -> dict[str, Any]:
-        """Return the state that a resumed run needs, without the weights."""
+    def state(self, *, with_rows: bool = True) -> dict[str, Any]:
+        """Return the state that a resumed run needs, without the weights; `with_rows`: see `Feed.state`."""
         own = {"algorithm": self._algorithm.state(), "adam": self._updates.state(), "progress": self.progress}
-        return {**own, **self.feed.state()}
+        return {**own, **self.feed.state(with_rows=with_rows)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""

@@ -240,7 +240,7 @@ class ReplayFeed(Feed):
         self._counted_transitions = self._counted_updates = 0
         return "the checkpoint has no replay: it warms up again, and the ratio counts from here"
 
-    def state(self) -> dict[str, Any]:
+    def state(self, *, with_rows: bool = True) -> dict[str, Any]:  # noqa: ARG002 - `checkpoint_arrays` has all rows
         counted = {
             "valid": self._counted_transitions,
             "due": self._counted_updates,

@@ -115,14 +115,15 @@ class UnrollFeed(Feed):
             del self._in_use[number]
             self._buffers_of(number).release()
 
-    def state(self) -> dict[str, Any]:
-        return {"batches": {"learned": self._learned, "resident": self._resident_arrays()}}
+    def state(self, *, with_rows: bool = True) -> dict[str, Any]:
+        return {"batches": {"learned": self._learned, "resident": self._resident_arrays() if with_rows else {}}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         saved = state["batches"]
         self._learned = saved["learned"]
-        for name, array in self._resident_arrays().items():
-            array[...] = saved["resident"][name]
+        arrays = self._resident_arrays()
+        for name, rows in saved["resident"].items():
+            arrays[name][...] = rows
 
     def _resident_arrays(self) -> Tree:
         """Return the arrays of the batches that are used again, as views, by number of the batch and field."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from pickle import dumps
 from shutil import copytree
 from typing import Any, NamedTuple
 
@@ -11,14 +12,14 @@ import pytest
 from tests.support.checks import assert_same
 from tests.support.matrix import CARTS, LEAGUE, TEAMS
 from tests.support.replay_runs import small_sac
-from tests.support.runs import lines_of, small_run, status_of, weights_of
+from tests.support.runs import begun, lines_of, small_run, status_of, weights_of
 from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
 from offbeat.config.registry import algorithm_entry
 from offbeat.run_directory.checkpoint import load
-from offbeat.runtime.learners.processes import LearnerProcesses
+from offbeat.runtime.learners.processes import LearnerProcesses, _state_of
 from offbeat.workers.learner import Learned
 
 
@@ -130,6 +131,17 @@ def test_a_learning_step_ends_when_all_learners_have_finished_it(tmp_path, monke
     monkeypatch.setattr(LearnerProcesses, "learn", noted)
     CELLS[0].train(tmp_path / "run", **on(2))
     assert set(map(tuple, finished)) == {(1, 1)}, "until then others may read the slots"
+
+
+def test_no_rows_are_sent_to_a_learner_process_which_has_them_in_shared_memory():
+    def sent_bytes(unroll_length: int) -> int:
+        again = {"passes": 2, "resident_batches": 2, "unroll_length": unroll_length}
+        with begun("CartPole-v1", max_lag=0, actors=1, unrolls_per_batch=1, **again) as (parts, acting):
+            acting.wait(1)
+            parts.policy.learner.learn(0, 0.0)
+            return len(dumps(_state_of(parts.policy)))
+
+    assert sent_bytes(128) == sent_bytes(16)
 
 
 def test_learner_processes_write_no_file_and_publish_no_weights(tmp_path):

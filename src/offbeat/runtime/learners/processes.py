@@ -228,7 +228,7 @@ def exchanges_differ(finished: Sequence[bool], made: Sequence[int]) -> bool:
 def _state_of(policy: PacedPolicy) -> LearnerState:
     """Return the present state of the learner of a policy."""
     learner = policy.learner
-    return LearnerState(policy.algorithm.weights(), learner.state(), learner.feed.memory_state())
+    return LearnerState(policy.algorithm.weights(), learner.state(with_rows=False), learner.feed.memory_state())
 
 
 def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> LearnerPool | LearnerProcesses:
