@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import signal
 import sys
-from contextlib import suppress
 from types import ModuleType
 
 import pytest
 from tests.support.own_code import CarefulDQN, Rows, make_pole
 
-from offbeat.config.importing import defer_signals, import_modules, import_path, path_of, pause_collection
+from offbeat.config.importing import defer_signals, import_modules, import_path, path_of
 from offbeat.core.errors import ConfigError
 from offbeat.envs.registration import registry_entry
 
 
-def test_find_returns_the_object_at_its_import_path():
+def test_import_path_returns_the_object_at_a_path():
     for code in (CarefulDQN, make_pole, Rows.forward):
         assert import_path(path_of(code, "nothing")) is code
 
@@ -79,19 +77,6 @@ def test_a_function_that_another_one_has_made_has_the_path_of_the_module_that_ha
 def test_an_object_without_an_import_path_is_refused(code):
     with pytest.raises(ConfigError, match=r"at the top level of a module.*write this"):
         path_of(code, "this")
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_collection_is_paused_and_is_afterwards_as_it_was(enabled):
-    switch = {True: gc.enable, False: gc.disable}
-    switch[enabled]()
-    try:
-        with suppress(ImportError), pause_collection():
-            assert not gc.isenabled()
-            raise ImportError
-        assert gc.isenabled() == enabled
-    finally:
-        gc.enable()
 
 
 def test_signals_in_a_block_are_handled_once_each_at_its_end():

@@ -5,7 +5,6 @@ It also remembers what the caller has named or accepted, because files may name 
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 import threading
@@ -133,21 +132,6 @@ def defer_signals() -> Iterator[None]:
             signal.signal(number, handler)
         for deferred in dict.fromkeys(received):  # each once: a handler may ignore one of them
             signal.raise_signal(deferred)
-
-
-@contextmanager
-def pause_collection() -> Iterator[None]:
-    """Pause garbage collection in this block, which imports modules.
-
-    Each collection would traverse all that they have created so far, and find no garbage: torch takes 25 % more time.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 # --- paths --------------------------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from itertools import count
 from typing import Any
 
 from offbeat.config.arguments import checked
-from offbeat.config.importing import defer_signals, import_path, path_text, pause_collection
+from offbeat.config.importing import defer_signals, import_path, path_text
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.threads import forbid_spinning
+from offbeat.core.garbage import pause_collection
+from offbeat.core.threads import forbid_spinning, is_own_process
 
 TABLES = ("run", "env", "runtime", "policies", "league")
 """The tables of a config.toml, except the one of the algorithm, which has the algorithm's name."""
@@ -41,7 +42,7 @@ class AlgorithmEntry:
             ConfigError: it does not exist, or is not a class.
         """
         forbid_spinning()  # before torch is loaded for the first time
-        with defer_signals(), pause_collection():
+        with defer_signals(), pause_collection(exempt=is_own_process()):
             algorithm = import_path(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         if not isinstance(algorithm, type):
             raise ConfigError(f"{self.algorithm} is {algorithm!r}, but a class is expected, such as offbeat's DQN")

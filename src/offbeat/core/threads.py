@@ -134,9 +134,14 @@ _owned = False
 
 
 def declare_own_process() -> None:
-    """Declare that this process only runs offbeat, so its niceness need not be restored."""
+    """Declare that this process only runs offbeat, so its niceness and garbage collection need not be restored."""
     global _owned  # noqa: PLW0603 - a fact about the process
     _owned = True
+
+
+def is_own_process() -> bool:
+    """Whether this process only runs offbeat."""
+    return _owned
 
 
 def may_raise_niceness() -> bool:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
 import pickle
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -24,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
+from offbeat.core.garbage import pause_collection
 from offbeat.core.process_exit import exit_process
 from offbeat.core.stop_signals import STOP_SIGNALS
 
@@ -100,23 +99,8 @@ def _import_and_load(module: str, connection: Connection[Any, Any]) -> tuple[Chi
         received = connection.recv_bytes()
     except (EOFError, OSError):
         exit_process(0)  # the parent has died
-    with _modules_exempt_from_collection():
+    with pause_collection(exempt=True):
         return cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
-
-
-@contextlib.contextmanager
-def _modules_exempt_from_collection() -> Iterator[None]:
-    """Exempt modules that are imported in this context from garbage collection.
-
-    Modules live until the process ends. Otherwise each collection, also the one at exit, would traverse them. A child
-    that imports torch takes 25 % less CPU time.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _ignore_stop_signals() -> None:
