@@ -22,7 +22,7 @@ from unittest.mock import patch
 import pytest
 from benchmarks.soak.processes import descendants
 from tests.support.ray_clusters import processes_of_ray
-from tests.support.runs import GROUP, Started, has_saved, is_alive, small_arguments, status_of, wait_until
+from tests.support.runs import GROUP, Started, has_saved, is_alive, lines_of, small_arguments, status_of, wait_until
 from tests.support.scenes import Scene, cuts_between, scene
 from tests.support.thorough import thorough
 
@@ -258,10 +258,12 @@ LOST = [
 def test_a_run_whose_ray_is_lost_ends_with_the_reason_and_a_checkpoint(tmp_path, program, reason):
     """An env hangs when it is lost: while something is put into the object store, Ray ends the process at once."""
     run_envs = ("tests.sample_envs.run_envs",)
-    patient = {"imports": run_envs, "steps": 10**6, "step_timeout_s": 1000.0}
+    patient = {"imports": run_envs, "steps": 10**6, "step_timeout_s": 1000.0, "log_every": 1}
     run = Started(small_arguments(Path("run"), "runs/HangsOnce-v0", **ON_RAY, **patient), tmp_path, ASKS_OFTEN + GROUP)
     run.wait_until((tmp_path / "SLEEPING").exists)
-    time.sleep(1.0)  # all that was acted is learned from
+    run.wait_until(
+        lambda: len(lines_of(tmp_path / "run")) == 26
+    )  # the env hangs in ticket 26 of its actor: no more follow
     assert not has_saved(tmp_path / "run")
     started = descendants(run.process.pid)
     (lost,) = [pid for pid in started if Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0].endswith(program)]

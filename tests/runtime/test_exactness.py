@@ -17,7 +17,7 @@ import pytest
 from tests.support.checks import assert_parts_are_the_whole, assert_same, same_bits
 from tests.support.compiled import WITH_NUMBA
 from tests.support.hogwild_runs import assert_whole
-from tests.support.matrix import CARTS, IN_CI, TEAMS
+from tests.support.matrix import CARTS, IN_CI, LEAGUE, TEAMS
 from tests.support.pearl_runs import ENCODER, TASKS
 from tests.support.replay_runs import ON_A_REPLAY, SMALL_SAC, assert_ratio, small_sac
 from tests.support.runs import Started, lines_of, offbeat, small_arguments, small_run, stop_from, weights_of
@@ -392,6 +392,10 @@ USED_AGAIN = {"resident_batches": 2, "passes": 3}
             (
                 Cell("impala", "CartPole-v1", 3, 2, 1, "serial", "processes", {**CONSTANT, **USED_AGAIN}),
                 [130, 200, 310],
+            ),
+            (
+                Cell("ppo", CARTS, 2, 2, 2, "threads", "processes", {**CLIPS, "policies": TEAMS, "league": LEAGUE}),
+                [70, 150],
             ),
         ),
     ],

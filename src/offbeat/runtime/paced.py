@@ -109,6 +109,7 @@ class PacedWorkforce(Workforce):
         learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
         if self._parts.league is not None:
             self._parts.league.advance(self.learned, env_steps + _env_steps_of(learned))
+        assert _env_steps_of(learned) <= self._rows_of(self.learned), "tickets beyond the end may have been acted"
         self.learned += 1
         self._end = self._end_after(env_steps + _env_steps_of(learned))
         self._pause()  # first: a finished step allows further tickets to start
@@ -162,10 +163,13 @@ class PacedWorkforce(Workforce):
         The next batches end the run at the earliest if all their rows are env steps. As other rows are found, the end
         moves on. Tickets from it on may not start, so the run ends at a boundary.
         """
-        config, tickets = self._parts.config, len(self._pace.tickets_of(self.learned))
-        rows = tickets * config.memory.length * config.runtime.envs_per_actor
-        batches = max(0, ceil((config.run.steps - env_steps) / rows))
-        return self._pace.next_ticket(self.learned) + batches * tickets
+        batches = max(0, ceil((self._parts.config.run.steps - env_steps) / self._rows_of(self.learned)))
+        return self._pace.next_ticket(self.learned) + batches * len(self._pace.tickets_of(self.learned))
+
+    def _rows_of(self, step: int) -> int:
+        """Return the rows of a learning step's tickets, one for each env: the most env steps that it can add."""
+        config = self._parts.config
+        return len(self._pace.tickets_of(step)) * config.memory.length * config.runtime.envs_per_actor
 
     @property
     def at_boundary(self) -> bool:

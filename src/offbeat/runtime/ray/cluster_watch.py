@@ -1,7 +1,8 @@
 """Notices that Ray has ended on this machine, or that the head of its cluster does not answer.
 
-Ray ends the process that uses it in both cases, without a word: a few milliseconds after its own process on this
-machine, the raylet, has ended, and a minute after the head. A run that notices it before can save a checkpoint.
+Ray ends the process that uses it in both cases, without a word: when something is put into the object store after its
+own process on this machine, the raylet, has ended; and a minute after the head has. A run that notices it before can
+save a checkpoint.
 """
 
 from __future__ import annotations
