@@ -25,5 +25,5 @@ def test_collection_is_paused_and_is_afterwards_as_it_was(enabled):
 def test_what_a_block_creates_is_exempt_from_collection_only_if_that_is_asked_for(exempt):
     before = gc.get_freeze_count()
     with pause_collection(exempt=exempt):
-        created = [[] for _ in range(1000)]
+        created: list[list[int]] = [[] for _ in range(1000)]
     assert (gc.get_freeze_count() >= before + len(created)) == exempt
