@@ -191,6 +191,19 @@ def test_address_that_nobody_answers_is_refused() -> None:
             connecting.connect(f"127.0.0.1:{port}")
 
 
+def test_the_address_of_a_cluster_that_answers_at_once_is_used(monkeypatch):
+    monkeypatch.setattr(connecting, "_PROBE", "print('10.0.0.1:6379')")
+    assert connecting._answering(connecting.AUTO) == "10.0.0.1:6379"
+
+
+def test_a_ray_whose_import_hangs_is_refused(monkeypatch):
+    monkeypatch.setattr(connecting, "IMPORT_S", 0.5)
+    monkeypatch.setattr(connecting, "ANSWER_S", 0.0)
+    monkeypatch.setattr(connecting, "_PROBE", "import time; time.sleep(60)")
+    with pytest.raises(ConfigError, match=r"Ray could not be imported within 0\.5 s"):
+        connecting._answering("10.0.0.1:6379")
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [

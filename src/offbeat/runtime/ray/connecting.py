@@ -27,15 +27,15 @@ LOCAL = "local"
 """The address for which Ray is started on this machine, and ended again."""
 AUTO = "auto"
 """The address of the cluster that RAY_ADDRESS names, or that was started last on this machine."""
-ANSWER_S = 10.0
-"""Seconds that a cluster gets to answer."""
+IMPORT_S, ANSWER_S = 120.0, 10.0
+"""Seconds in which Ray must be imported to ask a cluster, and those that the cluster then gets to answer."""
 LEAST_STORE = 80 << 20
 """Smallest object store that Ray starts, in bytes."""
 _PROBE = """
-import sys
+import signal, sys
 from ray._private.services import canonicalize_bootstrap_address
 from ray._raylet import GcsClient
-print("imported", flush=True)
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]))
 try:
     address = canonicalize_bootstrap_address(sys.argv[1])
 except ConnectionError:
@@ -45,7 +45,8 @@ if address is None:
 GcsClient(address=address)
 print(address)
 """
-"""Prints the address of a cluster that answers. In a process of its own: Ray may end a process that waits too long."""
+"""Prints the address of a cluster; SIGALRM ends it if the cluster does not answer. In a process of its own: Ray may
+end a process that waits too long."""
 
 
 def connect(
@@ -136,9 +137,11 @@ def _answering(address: str) -> str:
     try:
         code, printed, stderr = _probe(address)
     except subprocess.TimeoutExpired:
-        raise _no_answer(address, source, f"within {ANSWER_S:g} s") from None
+        raise ConfigError(f"Ray could not be imported within {IMPORT_S:g} s: try `python -c 'import ray'`") from None
     if code == 0:
         return printed.strip()
+    if code == -signal.SIGALRM:
+        raise _no_answer(address, source, f"within {ANSWER_S:g} s")
     errors = stderr.splitlines()
     if "none" in errors:
         raise ConfigError(
@@ -154,18 +157,16 @@ def _answering(address: str) -> str:
 
 
 def _probe(address: str) -> tuple[int, str, str]:
-    """Run `_PROBE`; return its exit code and what it has printed. Raise TimeoutExpired if nobody answers in time."""
+    """Run `_PROBE`; return its exit code and what it has printed. Raise TimeoutExpired if the import of Ray hangs."""
     with subprocess.Popen(  # noqa: S603 - our own code, in the same Python
-        [sys.executable, "-c", _PROBE, address],
+        [sys.executable, "-c", _PROBE, address, str(ANSWER_S)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
     ) as probe:
-        assert probe.stdout is not None
-        probe.stdout.readline()  # Ray is imported: the time of the import does not count
         try:
-            printed, errors = probe.communicate(timeout=ANSWER_S)
+            printed, errors = probe.communicate(timeout=IMPORT_S + ANSWER_S)
         except subprocess.TimeoutExpired:
             probe.kill()
             raise
