@@ -72,6 +72,7 @@ def test_an_actor_that_is_in_a_long_step_when_the_run_fails_is_closed_after_it(t
     wait_until(lambda: open_descriptors() == before)
 
 
+@pytest.mark.filterwarnings("ignore::offbeat.core.errors.LargeBatch")
 def test_a_run_that_has_learned_everything_is_finished_also_if_an_actor_fails_whose_envs_were_to_be_saved(tmp_path):
     one_batch = {"actors": 2, "envs_per_actor": 1, "max_lag": 2, "unrolls_per_batch": 1, "unroll_length": 32}
     run = small_run(
