@@ -137,11 +137,11 @@ def test_a_child_is_killed_if_its_process_group_cannot_be_watched(monkeypatch):
     process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
     any_pipe: Any = ours
 
-    def fail() -> None:
+    def fail(_code: str) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr("offbeat.runtime.child.GROUPS", ProcessGroups())
-    monkeypatch.setattr("offbeat.runtime.process_groups._start_watchdog", fail)
+    monkeypatch.setattr("offbeat.runtime.process_groups.start_watchdog", fail)
     with pytest.raises(OSError, match="Too many open files"):
         Child(0, process, any_pipe, None)
     assert_killed(process, ours)

@@ -12,13 +12,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
+
+from offbeat.runtime.watchdog_process import end_watchdog, start_watchdog
 
 _WATCHDOG = """
 import os, signal, sys
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
 groups = set()
 for line in sys.stdin:
     sign, group = line[0], int(line[1:])
@@ -46,7 +45,7 @@ class ProcessGroups:
                 self._end_watchdog()
             is_new = self._watchdog is None
             if is_new:
-                self._watchdog = _start_watchdog()
+                self._watchdog = start_watchdog(_WATCHDOG)
             self._groups.add(group)
             for each in self._groups if is_new else [group]:
                 self._send(f"+{each}")
@@ -66,8 +65,7 @@ class ProcessGroups:
 
     def _end_watchdog(self) -> None:
         if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.communicate()
+            end_watchdog(self._watchdog)
             self._watchdog = None
 
     def _send(self, line: str) -> None:
@@ -75,17 +73,6 @@ class ProcessGroups:
             with contextlib.suppress(OSError):  # the watchdog was killed
                 self._watchdog.stdin.write(line + "\n")
                 self._watchdog.stdin.flush()
-
-
-def _start_watchdog() -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - our own code, in the same Python, without slow imports
-        [sys.executable, "-I", "-S", "-c", _WATCHDOG],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
 
 
 GROUPS = ProcessGroups()

@@ -21,7 +21,7 @@ run.write_status("running")
 
 
 def said_after(code: str, folder: Path) -> str:
-    """Run code after the start of a run, and return what was printed until also the helper had ended."""
+    """Run code after the start of a run, and return what was printed until also the watchdog had ended."""
     (folder / "run").mkdir()
     command = [sys.executable, "-c", STARTS + code]
     return subprocess.run(command, cwd=folder, stderr=subprocess.PIPE, text=True, timeout=120, check=False).stderr
@@ -41,7 +41,7 @@ def test_a_run_whose_process_is_ended_at_once_has_failed_and_its_user_reads_how_
     "code",
     [
         "words.end()",
-        "os.kill(words._helper.pid, 19); words.end()",  # a stopped helper does not answer
+        "os.kill(words._watchdog.pid, 19); words.end()",  # a stopped watchdog does not answer
         "run.write_status('finished'); os._exit(1)",
     ],
 )

@@ -1,22 +1,19 @@
 """Says that a run has ended if Ray ends its process, in which no more code runs then.
 
-Ray does that when its own process on this machine ends while something is put into the object store. So a helper
-process waits for the end of a pipe, as the watchdog of `watchdog.py` does.
+Ray does that when its own process on this machine ends while something is put into the object store. So a watchdog
+waits for the end of a pipe.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 from offbeat.core.argument_notation import as_shown
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.watchdog_process import end_watchdog, start_watchdog
 
-_HELPER = """
-import json, os, signal, sys
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
+_WATCHDOG = """
+import json, os, sys
 path, process, reason, text = sys.argv[1:]
 sys.stdin.read()
 try:
@@ -38,18 +35,12 @@ class LastWords:
     """If this process ends before `end`, a message on stderr and the status of the run say so."""
 
     def __init__(self, directory: RunDirectory) -> None:
-        """Start the helper; the run, in this directory, may start later."""
+        """Start the watchdog; the run, in this directory, may start later."""
         resume = as_shown(f"`{directory.next_command('resume')}` resumes from its latest checkpoint")
         text = f"\noffbeat: the run has ended: {_REASON}. {resume}\n"
         arguments = [str(directory.status.absolute()), str(os.getpid()), _REASON, text]
-        self._helper = subprocess.Popen(  # noqa: S603 - our own code, in the same Python, without slow imports
-            [sys.executable, "-I", "-S", "-c", _HELPER, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._watchdog = start_watchdog(_WATCHDOG, *arguments, stderr=None)
 
     def end(self) -> None:
-        """End the helper: this process tells the end of the run itself."""
-        self._helper.kill()
-        self._helper.communicate()
+        """End the watchdog: this process tells the end of the run itself."""
+        end_watchdog(self._watchdog)

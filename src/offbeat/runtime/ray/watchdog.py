@@ -8,13 +8,11 @@ a file of this Ray open, and deletes the files. Processes that a task has starte
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
+
+from offbeat.runtime.watchdog_process import end_watchdog, start_watchdog
 
 _WATCHDOG = """
 import os, shutil, signal, sys, time
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
 folder = sys.argv[1]
 
 def is_of_ray(process):
@@ -41,16 +39,9 @@ class Watchdog:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python, without slow imports
-            [sys.executable, "-I", "-S", "-c", _WATCHDOG, folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._process = start_watchdog(_WATCHDOG, folder)
 
     def end(self) -> None:
         """End the watchdog, after Ray was shut down, and delete the files of Ray."""
-        self._process.kill()
-        self._process.communicate()
+        end_watchdog(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
