@@ -41,9 +41,9 @@ def test_a_session_ends_with_its_parent_also_if_it_was_started_with_its_signal_i
 
 
 def test_a_session_that_hangs_in_a_library_is_killed_some_time_after_its_parent_has_ended(tmp_path):
-    pipe = "import os; reader, writer = os.pipe(); os.dup2(reader, 0)"
+    pipe = "import os, threading; reader, writer = os.pipe(); os.dup2(reader, 0)"
     deadlock = "import ctypes; lock = ctypes.CDLL(None).pthread_mutex_lock; mutex = ctypes.create_string_buffer(64)"
-    run = "def run(_): os.close(writer); lock(mutex); lock(mutex)"
+    run = "def run(_): threading.Timer(0.5, os.close, [writer]).start(); lock(mutex); lock(mutex)"
     session = "from offbeat.cli import entry; entry.SESSION_END_S = 0.5; entry.session()"
     said = lines_run(tmp_path, pipe, deadlock, run, INSTEAD, session)
     assert said.code == -signal.SIGKILL

@@ -42,7 +42,6 @@ def test_a_meter_distinguishes_sleeping_from_computing():
         with sleeping:
             time.sleep(0.002)
     assert sleeping.cost(20, none).waits
-    assert sleeping.cost(20, none).wall > 1000
     assert not all(computing_cost().waits for _ in range(100))  # another process may have the core for a while
 
 
