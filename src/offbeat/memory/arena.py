@@ -12,7 +12,6 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from math import prod
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.allocator import return_freed_memory
+from offbeat.core.closing import closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
@@ -56,11 +56,9 @@ class SharedArena:
         self.slabs = tuple(slabs)
         self.fd = _nameless_file()
         """File descriptor for child processes (`pass_fds`). It stays open for processes that start later."""
-        with ExitStack() as made:
-            made.callback(self.close)
+        with closed_on_error([self]):
             os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
             self.arrays = attach(self.fd, self.slabs)
-            made.pop_all()
 
     def close(self) -> None:
         """Close the descriptor. The memory is freed with the last array that uses it."""

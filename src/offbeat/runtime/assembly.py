@@ -8,7 +8,6 @@ The module of the runtime then makes the actors or workers, and the training loo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from offbeat.algorithms.base import Algorithm, policy_of
@@ -17,6 +16,7 @@ from offbeat.algorithms.unsaved_tensors import unsaved_warning
 from offbeat.config.config import Config
 from offbeat.config.policies import names_of
 from offbeat.config.registry import algorithm_entry
+from offbeat.core.closing import Closable, closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.seeding import derive_seed
@@ -61,13 +61,14 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     """
     require_inference_devices(config)
     tested = tested_envs(config)
-    with ExitStack() as on_error:
+    made: list[Closable] = []
+    with closed_on_error(made):
         storages = {name: PrivateStorage() for name in tested.policies}
         policies = []
         for name, env in tested.policies.items():
             sides = tested.league.sides_of(name) if tested.league else ()
             policies.append(policy_parts(tested.config, env, name, storages[name], sides))
-            on_error.callback(policies[-1].algorithm.close)
+            made.append(policies[-1].algorithm)
         plan = plan_of(tested, policies, _actor_threads(config, policies))
         _require_memory(plan, notify)
         if config.league is not None and tested.league and (message := message_of(config.league, tested.league.sides)):
@@ -76,10 +77,8 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         warnings = tuple(dict.fromkeys(filter(None, unsaved)))
         arena = SharedArena(plan.slabs()) if shared else None
         if arena:
-            on_error.callback(arena.close)
-        parts = _parts_in(arena, tested, policies, plan, warnings)
-        on_error.pop_all()
-    return parts
+            made.append(arena)
+        return _parts_in(arena, tested, policies, plan, warnings)
 
 
 def _require_memory(plan: Plan, notify: Callable[[str], None]) -> None:

@@ -207,7 +207,8 @@ class LearnerGate:
         The seconds that it waits are added to `timings`.
         """
         self._board, self._pace, self._timings = board, pace, timings or Timings()
-        self.own_bell, *self.acting_bells = Bell.make_several(1 + (acting_bells or board.workers))
+        self.bells = Bell.make_several(1 + (acting_bells or board.workers))
+        self.own_bell, *self.acting_bells = self.bells
         self._shared = SharedBell(self.own_bell)
 
     def wait(self, tickets: int, while_waiting: Callable[[], None]) -> None:
@@ -258,7 +259,7 @@ class LearnerGate:
 
     def discard(self) -> None:
         """Close the bells, when no actor uses them any more."""
-        for bell in (self.own_bell, *self.acting_bells):
+        for bell in self.bells:
             bell.close()
 
     def _ring(self) -> None:

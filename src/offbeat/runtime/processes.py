@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+from offbeat.core.closing import closed_on_error
 from offbeat.core.threads import usable_core_numbers
 from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.child import Child
@@ -31,8 +32,7 @@ class ProcessActing(GatedActing):
         self._code = sent_code(plan)  # first: it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
-        with ExitStack() as made:
-            made.callback(self.gate.discard)
+        with closed_on_error(self.gate.bells):
             self._inference = None
             if plan.runtime.uses_inference:
                 self._inference = InferencePool(
@@ -43,7 +43,6 @@ class ProcessActing(GatedActing):
                     own_bell=self.gate.own_bell,
                     reporting=reporting,
                 )
-            made.pop_all()
         self._supervisor = Supervisor(
             self._start, self.board, plan.runtime, reporting, role="actor", work="ticket", changes_result=True
         )

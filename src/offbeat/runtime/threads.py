@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from offbeat.core.closing import all_or_closed, close_all
+from offbeat.core.closing import all_or_closed, close_all, closed_on_error
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
 from offbeat.core.threads import core_of, join_all, pin, raise_niceness, start_thread
 from offbeat.envs.current import env_called_by
@@ -41,10 +41,8 @@ class ThreadActing(GatedActing):
             ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.acting_bells[index], self.gate.own_bell)
             for index in actors
         ]
-        with ExitStack() as made:
-            made.callback(self.gate.discard)
+        with closed_on_error(self.gate.bells):
             self._actors = all_or_closed(make_actor(plan, index, self.origin, self._gates[index]) for index in actors)
-            made.pop_all()
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
         self._paused: list[tuple[int, ActorSnapshot]] = [(-1, None)] * len(actors)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.core.closing import close_all
+from offbeat.core.closing import close_all, closed_on_error
 from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
 from offbeat.core.threads import niceness
 from offbeat.envs.sending import NotSendable
@@ -151,12 +151,10 @@ class ProcessEvaluator:
         self._threads, self.concurrent = threads, concurrent
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = cores
-        with ExitStack() as made:
-            self._arena = SharedArena(evaluator_board_slabs(plan.policies))
-            made.callback(self._arena.close)
+        self._arena = SharedArena(evaluator_board_slabs(plan.policies))
+        with closed_on_error([self._arena]):
             self._board = EvaluatorBoard(self._arena.arrays, plan.policies)
             self._bell, self._own_bell = Bell.make_several(2)
-            made.pop_all()
         self._supervisor = Supervisor(
             self._start,
             self._board,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
-from offbeat.core.closing import all_or_closed
+from offbeat.core.closing import Closable, all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.envs.worlds.contract import WorldSpec
@@ -113,16 +113,15 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
     shape = _shape_of(config, initial)
     slabs = (shape.slabs(), *(plan.slabs() for plan in plans))
     arenas = tuple(all_or_closed(SharedArena(each) for each in slabs))
-    with ExitStack() as made:
-        for arena in arenas:
-            made.callback(arena.close)
+    made: list[Closable] = [*arenas]
+    with closed_on_error(made):
         buffer = DeviceBuffer(shape.learned_slabs(), device_of(config)) if shape.in_device_buffer else None
         arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
         write_initial(arrays, initial)
         storage = SharedStorage(shape, arrays)
         policy = policy_parts(first_config, env, storage=storage)
-        made.callback(policy.algorithm.close)
-        parts = HogwildParts(
+        made.append(policy.algorithm)
+        return HogwildParts(
             config=config,
             env_spec=env,
             policies=(policy,),
@@ -135,8 +134,6 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
             arenas=arenas,
             buffer=buffer,
         )
-        made.pop_all()
-    return parts
 
 
 def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:

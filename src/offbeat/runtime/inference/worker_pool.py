@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from offbeat.core.closing import close_all
+from offbeat.core.closing import close_all, closed_on_error
 from offbeat.core.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import Bell
@@ -45,12 +44,10 @@ class InferencePool:
         """
         self._plan, self._code, self._weights = plan, code, arena
         self._actor_bells, self._own_bell, self._cores = actor_bells, own_bell, usable_core_numbers()
-        with ExitStack() as made:
-            self._arena = SharedArena(inference_slabs(plan))
-            made.callback(self._arena.close)
+        self._arena = SharedArena(inference_slabs(plan))
+        with closed_on_error([self._arena]):
             self.board = InferenceBoard(self._arena.arrays, plan)
             self._bells = Bell.make_several(self.board.workers)
-            made.pop_all()
         self._counted = (0, 0)
         """Batches and requests at the last call of `metrics`."""
         self._supervisor = Supervisor(

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from time import monotonic
 from time import perf_counter as clock
 
-from offbeat.core.closing import close_all
+from offbeat.core.closing import Closable, close_all, closed_on_error
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
@@ -60,19 +60,17 @@ class LearnerProcesses:
         self._children: list[Child] = []
         self.failed = False
         """Whether a learner process has died or hangs."""
-        with ExitStack() as made:
-            self._arena = SharedArena(learners_board_slabs(count))
-            made.callback(self._arena.close)
+        self._arena = SharedArena(learners_board_slabs(count))
+        made: list[Closable] = [self._arena]
+        with closed_on_error(made):
             self._board = LearnersBoard(self._arena.arrays, count)
             self._losses = LossWatch[Child](self._board)
             self._bells = Bell.make_several(count)
-            for bell in self._bells:
-                made.callback(bell.close)
+            made += self._bells
             self._store = host_store(count) if uses_nccl(self._devices) else None
             self._collective = make_collective(
                 parts.config, self._board, 0, self._bells, self._store, self._check, parts.timings
             )
-            made.pop_all()
         self._alone = [policy.algorithm.collective for policy in parts.trained]
         """The collectives of rank 0 without the other learners."""
 
@@ -247,8 +245,5 @@ def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> Lear
     pool = LearnerPool(learners, parts.timings, workers, acting.commits, stall_s)
     if runtime.learners == 1:
         return pool
-    with ExitStack() as made:
-        made.callback(pool.close)
-        processes = LearnerProcesses(parts, pool, reporting)
-        made.pop_all()
-    return processes
+    with closed_on_error([pool]):
+        return LearnerProcesses(parts, pool, reporting)
