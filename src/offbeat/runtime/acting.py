@@ -9,13 +9,26 @@ from offbeat.runtime.plan import ActorSnapshot
 from offbeat.workers.feed import Commits
 
 
-class Acting(Protocol):
-    """All actors of a run. They act the same tickets in every runtime, as the pace allows."""
+class Workers(Protocol):
+    """What is measured of all actors of a run, or of its lock-free workers."""
 
     @property
     def restarts(self) -> int:
-        """Number of restarts of actors and inference workers."""
+        """Number of restarts; with those of inference workers."""
         ...
+
+    @property
+    def longest_stall(self) -> float:
+        """Duration of the longest env call, in seconds."""
+        ...
+
+    def spent(self) -> list[Mapping[str, float]]:
+        """Return the seconds of each actor or worker, and of each inference worker, by activity."""
+        ...
+
+
+class Acting(Workers, Protocol):
+    """All actors of a run. They act the same tickets in every runtime, as the pace allows."""
 
     def start(self, snapshots: Sequence[ActorSnapshot]) -> None:
         """Start all actors, each from its snapshot. Weights have been published before."""
@@ -71,17 +84,8 @@ class Acting(Protocol):
         """Whether an actor waits until a node of a cluster has room for it."""
         ...
 
-    def spent(self) -> list[Mapping[str, float]]:
-        """Return the seconds of each actor and inference worker, by activity."""
-        ...
-
     def metrics(self) -> Mapping[str, float]:
         """Return metrics since the last call: of inference workers, or of messages to actors on a cluster."""
-        ...
-
-    @property
-    def longest_stall(self) -> float:
-        """Duration of the longest env call, in seconds."""
         ...
 
     def close(self) -> None:

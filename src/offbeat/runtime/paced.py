@@ -8,7 +8,7 @@ run may not need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from math import ceil
@@ -42,7 +42,7 @@ class PacedWorkforce(Workforce):
     def __init__(
         self, parts: PacedParts, acting: Acting, learners: LearnerPool | LearnerProcesses, notify: Notify
     ) -> None:
-        super().__init__(notify)
+        super().__init__(acting, notify)
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._notify = notify
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
@@ -177,17 +177,6 @@ class PacedWorkforce(Workforce):
         return self._pace.next_ticket(self.learned) == self._pause_ticket
 
     # --- the interface of every workforce -------------------------------------------------------------------
-
-    @property
-    def restarts(self) -> int:
-        return self._acting.restarts
-
-    @property
-    def longest_stall(self) -> float:
-        return self._acting.longest_stall
-
-    def spent(self) -> Iterable[Mapping[str, float]]:
-        return self._acting.spent()
 
     def start(self, statistics: Mapping[str, Any]) -> None:
         for policy in self._parts.policies:

@@ -36,7 +36,7 @@ class RunMetrics:
         Args:
             parts: the parts of the run.
             services: have the recorder, the display and the callbacks.
-            spent: returns the seconds of each actor or worker, by activity: see `Workforce.spent`.
+            spent: see `Workers.spent`.
         """
         self._parts, self._spent, self._run = parts, spent, parts.config.run
         self.recorder, self._show_status = services.recorder, services.show_status

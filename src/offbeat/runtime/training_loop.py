@@ -45,7 +45,7 @@ class TrainingLoop(ABC):
         self._parts, self._workforce, self._run = parts, workforce, parts.config.run
         self._signals, self._notify = services.signals, services.notify
         self._observer = services.observer
-        self.metrics = RunMetrics(parts, services, workforce.spent)
+        self.metrics = RunMetrics(parts, services, workforce.workers.spent)
         self.saving = Saving(parts, services)
         self.evaluations = self._make_evaluations(services)
         self.counters = Counters()
@@ -261,7 +261,7 @@ class TrainingLoop(ABC):
 
     def _with_restarts(self) -> Counters:
         """Return the counters with the restarts up to now: an actor can restart many times within a learning step."""
-        return replace(self.counters, actor_restarts=self._restarts_before + self._workforce.restarts)
+        return replace(self.counters, actor_restarts=self._restarts_before + self._workforce.workers.restarts)
 
     def _renew_counters(self) -> None:
         """Update the counters that do not depend on learning: times, restarts, the longest env call."""
@@ -270,7 +270,7 @@ class TrainingLoop(ABC):
             wall_time_s=self.metrics.wall_time,
             evaluator_restarts=self._evaluator_restarts_before + self.evaluations.restarts,
             evaluation_s=self.evaluations.seconds,
-            env_stall_max_s=max(self.counters.env_stall_max_s, self._workforce.longest_stall),
+            env_stall_max_s=max(self.counters.env_stall_max_s, self._workforce.workers.longest_stall),
         )
 
     def _write_renewed_line(self, *, ends_period: bool = True) -> None:

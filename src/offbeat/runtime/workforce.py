@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offbeat.core.types import Tree
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
+from offbeat.runtime.acting import Workers
 from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.supervisor import Notify
 from offbeat.workers.actor import NOT_SAVABLE
@@ -16,7 +17,8 @@ from offbeat.workers.actor import NOT_SAVABLE
 class Workforce(ABC):
     """Actors and a learner, or lock-free workers: starts them, and saves and restores their state."""
 
-    def __init__(self, notify: Notify) -> None:
+    def __init__(self, workers: Workers, notify: Notify) -> None:
+        self.workers = workers
         self._warn_not_savable = RateLimitedWarning(notify)
 
     def _savable(self, snapshots: Sequence[ActorSnapshot]) -> list[ActorSnapshot]:
@@ -26,20 +28,6 @@ class Workforce(ABC):
                 f"{reason}. The run continues, and a run that is resumed from this checkpoint starts new episodes"
             )
         return [None if snapshot and NOT_SAVABLE in snapshot else snapshot for snapshot in snapshots]
-
-    @property
-    @abstractmethod
-    def restarts(self) -> int:
-        """Number of restarts of actors or workers."""
-
-    @property
-    @abstractmethod
-    def longest_stall(self) -> float:
-        """Duration of the longest env call, in seconds."""
-
-    @abstractmethod
-    def spent(self) -> Iterable[Mapping[str, float]]:
-        """Return the seconds of each actor or worker, by activity; those of this process are not included."""
 
     @abstractmethod
     def start(self, statistics: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -23,19 +23,8 @@ class HogwildWorkforce(Workforce):
     """Lock-free workers, which act and learn in turns."""
 
     def __init__(self, parts: HogwildParts, pool: WorkerPool, notify: Notify) -> None:
-        super().__init__(notify)
+        super().__init__(pool, notify)
         self._parts, self._pool, self._board = parts, pool, parts.board
-
-    @property
-    def restarts(self) -> int:
-        return self._pool.restarts
-
-    @property
-    def longest_stall(self) -> float:
-        return self._pool.longest_stall
-
-    def spent(self) -> Iterable[Mapping[str, float]]:
-        return self._pool.spent()
 
     def start(self, statistics: Mapping[str, Any]) -> None:
         if DEFAULT_POLICY in statistics:
