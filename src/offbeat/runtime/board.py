@@ -11,7 +11,7 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,12 @@ class Board:
         self.deadlines = [Deadline(row[:ROW]) for row in arrays["board/deadline"]]
         """The deadline of each worker."""
         self._next = list(arrays["board/next"])
+
+    def close(self, bells: Iterable[Bell]) -> None:
+        """Note that the run is ending, and wake the workers that sleep on these bells."""
+        self.closed[0] = 1
+        for bell in bells:
+            bell.ring()
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:

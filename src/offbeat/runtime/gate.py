@@ -254,8 +254,7 @@ class LearnerGate:
 
     def close(self) -> None:
         """Let no further ticket start: actors that wait, or would wait, get `Closed`."""
-        self._board.closed[0] = 1
-        self._ring()
+        self._board.close(self.acting_bells)
 
     def discard(self) -> None:
         """Close the bells, when no actor uses them any more."""

@@ -233,8 +233,7 @@ class ProcessEvaluator:
         return Result(None, monotonic() - self._started, reason, details)
 
     def close(self) -> None:
-        self._board.closed[0] = 1
-        self._bell.ring()
+        self._board.close([self._bell])
         close_all((self._arena, self._bell, self._own_bell, self._supervisor))
 
 

@@ -182,7 +182,5 @@ class WorkerPool:
         return [child.paused[1] if child.paused[0] == limit else None for child in self._supervisor.processes]
 
     def close(self) -> None:
-        self._board.closed[0] = 1
-        for bell in self._bells:
-            bell.ring()
+        self._board.close(self._bells)
         close_all((self._bell, *self._bells, self._supervisor))

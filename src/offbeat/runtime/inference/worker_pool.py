@@ -114,7 +114,5 @@ class InferencePool:
 
     def close(self) -> None:
         """End the workers. Actors must have ended, or be ending."""
-        self.board.closed[0] = 1
-        for bell in self._bells:
-            bell.ring()
+        self.board.close(self._bells)
         close_all((self._arena, *self._bells, self._supervisor))

@@ -121,8 +121,7 @@ class LearnerProcesses:
 
     def close(self) -> None:
         """End the processes."""
-        self._board.closed[0] = 1
-        self._ring()
+        self._board.close(self._bells[1:])
         deadline = monotonic() + CLOSE_S
         for child in self._children:
             child.exits_within(max(0.0, deadline - monotonic()))
@@ -132,10 +131,6 @@ class LearnerProcesses:
             closing.callback(close_all, (self._arena, *self._bells, self._pool, self._collective))
             for child in self._children:
                 closing.callback(child.kill)
-
-    def _ring(self) -> None:
-        for bell in self._bells[1:]:
-            bell.ring()
 
     # --- learning steps -------------------------------------------------------------------------------------
 
@@ -147,7 +142,8 @@ class LearnerProcesses:
         """
         self._board.progress[0] = progress
         self._board.requested[0] = step + 1
-        self._ring()
+        for bell in self._bells[1:]:
+            bell.ring()
         results = self._pool.learn(step, progress)
         self._board.next[0][0] = step + 1
         self._wait_for_others(step + 1)
