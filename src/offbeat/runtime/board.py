@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.closing import all_or_closed
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
-from offbeat.runtime.deadline import ROW, Deadline
+from offbeat.runtime.deadline import ROW, Deadline, WorkerDeadline
 
 POLL_INTERVAL_S = 0.1
 """Maximum duration of a sleep. After it the counters are read again, and the workers are checked."""
@@ -115,6 +116,10 @@ class Board:
         self.deadlines = [Deadline(row[:ROW]) for row in arrays["board/deadline"]]
         """The deadline of each worker."""
         self._next = list(arrays["board/next"])
+
+    def worker_deadline(self, worker: int, runtime: RuntimeConfig) -> WorkerDeadline:
+        """Return what sets the deadline of a worker, in this worker."""
+        return WorkerDeadline(self.closed, self.deadlines[worker], runtime)
 
     def close(self, bells: Iterable[Bell]) -> None:
         """Note that the run is ending, and wake the workers that sleep on these bells."""

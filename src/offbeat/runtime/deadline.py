@@ -156,6 +156,11 @@ class WorkerDeadline:
         """Set a new deadline for anything but an env call: a decision, an update, a sleep."""
         self._deadline.set(Span.WORK, self._stall_s)
 
+    def check(self) -> None:
+        """Set a new deadline, as `renew` does; raise `Closed` if the run is ending."""
+        self.require_open()
+        self.renew()
+
     def wait_for_inference(self) -> None:
         """Set a new deadline for an answer of an inference worker.
 

@@ -85,7 +85,7 @@ def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
     prepare_process(launch, nice=launch.nice)
     plan = launch.plan
     shared = EvaluatorBoard(attach(launch.arena, evaluator_board_slabs(plan.policies)), plan.policies)
-    deadline, bell = WorkerDeadline(shared.closed, shared.deadlines[0], launch.runtime), Bell(launch.own_bell, -1)
+    deadline, bell = shared.worker_deadline(0, launch.runtime), Bell(launch.own_bell, -1)
     name_hanging_env(shared.deadlines[0], launch.runtime)
     policies = plan.make_policies()
     if not all(policy.spec.plain for policy in plan.policies):
@@ -115,8 +115,7 @@ def _wait(shared: EvaluatorBoard, deadline: WorkerDeadline, bell: Bell) -> int:
         Closed: the run is ending.
     """
     while shared.requested[0] <= shared.next[0][0]:
-        deadline.require_open()
-        deadline.renew()
+        deadline.check()
         bell.sleep(POLL_INTERVAL_S)
     deadline.renew()
     return int(shared.next[0][0])

@@ -22,7 +22,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child_main import ChildContext
-from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
+from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.hogwild.device_buffer import open_buffer
 from offbeat.runtime.hogwild.shared_state import (
@@ -113,7 +113,7 @@ class Worker:
         self._launch, self._report = launch, report
         self._board = WorkersBoard(shared_state, launch.shared_state.workers)
         self._bell = Bell(launch.own_bell, -1)
-        self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], launch.runtime)
+        self._deadline = self._board.worker_deadline(index, launch.runtime)
         name_hanging_env(self._board.deadlines[index], launch.runtime)
         storage = SharedStorage(launch.shared_state, shared_state, index)
         self._algorithm = launch.algorithm.for_run(launch.config, plan.policy.spec, device_of(launch.config), storage)
@@ -205,8 +205,7 @@ class Worker:
         self._deadline.renew()
         self._report("paused", (limit, self._state()))
         while self._board.limit[0] == limit:
-            self._deadline.require_open()
-            self._deadline.renew()
+            self._deadline.check()
             self._bell.sleep(POLL_INTERVAL_S)
         self._deadline.renew()
 

@@ -10,7 +10,6 @@ from offbeat.core.threads import set_thread_count
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child_main import ChildContext
-from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.server import InferenceServer
 from offbeat.runtime.launch import LaunchSpec, prepare_process
@@ -38,15 +37,11 @@ def main(launch: InferenceLaunch, child: ChildContext) -> None:
     set_gpu_numerics(plan.inference_device(launch.index), exact=plan.runtime.lag == "exact")
     board = InferenceBoard(attach(launch.requests, inference_slabs(plan)), plan)
     arrays = attach(launch.arena, plan.slabs())
-    deadline, bell = (
-        WorkerDeadline(board.closed, board.deadlines[launch.index], plan.runtime),
-        Bell(launch.own_bell, -1),
-    )
+    deadline, bell = board.worker_deadline(launch.index, plan.runtime), Bell(launch.own_bell, -1)
     bells = {actor: Bell(-1, writer) for actor, writer in launch.actor_bells.items()}
     server = InferenceServer(plan, launch.index, board, [policy.weights(arrays) for policy in plan.policies], bells)
     child.report("ready", None)
     while True:
-        deadline.require_open()
-        deadline.renew()
+        deadline.check()
         if seconds := server.serve():
             bell.sleep(min(seconds, POLL_INTERVAL_S))

@@ -22,7 +22,6 @@ from offbeat.models.published import published_layout
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child_main import ChildContext
-from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.gate import PaceBoard
 from offbeat.runtime.launch import LaunchSpec, prepare_process
@@ -85,12 +84,12 @@ class LearnerProcess:
         count = len(launch.bells)
         self._launch, self._rank = launch, launch.index
         self._board = LearnersBoard(attach(launch.arenas[1], learners_board_slabs(count)), count)
-        self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[self._rank], launch.config.runtime)
+        self._deadline = self._board.worker_deadline(self._rank, launch.config.runtime)
         self._bells = [Bell(-1, writer) for writer in launch.bells]
         self._bells[self._rank] = Bell(launch.own_bell, -1)
         store = None if launch.port is None else join_store(launch.port, count)
         self._collective = make_collective(
-            launch.config, self._board, self._rank, self._bells, store, self._check, Timings()
+            launch.config, self._board, self._rank, self._bells, store, self._deadline.check, Timings()
         )
         self._algorithms: list[Algorithm] = []
         arrays = attach(launch.arenas[0], launch.plan.slabs())
@@ -124,23 +123,14 @@ class LearnerProcess:
         """
         board, step = self._board, self._launch.step
         while True:
-            self._check()
+            self._deadline.check()
             while board.requested[0] <= step:
                 self._bells[self._rank].sleep(POLL_INTERVAL_S)
-                self._check()
+                self._deadline.check()
             self._pool.learn(step, float(board.progress[0]))
             step += 1
             board.next[self._rank][0] = step
             self._bells[0].ring()
-
-    def _check(self) -> None:
-        """Renew the deadline of this process.
-
-        Raises:
-            Closed: the run is ending.
-        """
-        self._deadline.require_open()
-        self._deadline.renew()
 
     def _wait_for_commits(self, tickets: int, closed: Callable[[], bool]) -> None:
         """Wait until tickets 0 .. tickets-1 are committed, in the thread of a loader: see `Commits`."""
