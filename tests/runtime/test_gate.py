@@ -345,9 +345,9 @@ def test_every_env_call_has_its_own_deadline(resets, seconds):
     board = board_of(1)
     gate = gate_of(board)
     begun = monotonic()
-    gate.enter(resets=resets)
+    gate.deadline.enter(resets=resets)
     assert 0 <= board.deadlines[0].time - begun - seconds < 10
-    gate.leave()
+    gate.deadline.leave()
     assert 0 <= board.deadlines[0].time - begun - 120 < 10
 
 
@@ -389,7 +389,7 @@ def test_no_env_is_called_after_the_gate_is_closed():
     learner = LearnerGate(board, OnPolicyPace(1, 0), Timings())
     learner.close()
     with pytest.raises(Closed):
-        gate.enter(resets=False)
+        gate.deadline.enter(resets=False)
     assert board.deadlines[0].time == 0
     learner.discard()
 
@@ -400,7 +400,7 @@ def test_a_commit_publishes_the_timings_of_the_actor():
     timings = Timings()
     for name, seconds in (("act", 1.0), ("env", 2.0), ("wait/actor", 3.0), ("wait/inference", 4.0), ("other", 9.0)):
         timings.add(name, seconds)
-    gate.commit(1, timings, 0.5)
+    gate.commit(1, timings.seconds, 0.5)
     none = {"act": 0, "env": 0, "wait/actor": 0, "wait/inference": 0, "wait/messages": 0, "wait/actor/other_work": 0}
     assert board.spent(0) == none
     assert board.spent(1) == none | {"act": 1, "env": 2, "wait/actor": 3, "wait/inference": 4}
@@ -421,7 +421,7 @@ def test_the_spans_of_other_work_are_added_up(monkeypatch):
 def test_a_restarted_actor_adds_to_the_other_work_of_the_process_that_died():
     board, bell = board_of(1), Bell.make()
     board.seconds[0][ACTIVITIES.index(OTHER_WORK)] = 2.0
-    ActorGate(board, PACE, RuntimeConfig(), 0, bell, bell).commit(0, Timings(), 0.0)
+    ActorGate(board, PACE, RuntimeConfig(), 0, bell, bell).commit(0)
     assert board.spent(0)[OTHER_WORK] == 2.0
     bell.close()
 
@@ -445,7 +445,7 @@ def test_actors_measure_how_long_they_wait_while_the_learner_is_between_learning
     gate.start(1, nothing)
     waited = monotonic() - begun
     thread.join()
-    gate.commit(1, Timings(), 0.0)
+    gate.commit(1)
     assert 0.3 <= board.spent(0)["wait/actor/other_work"] <= waited - 0.3
     learner.wait(1, nothing)
     counted = board.other_work_s

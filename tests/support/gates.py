@@ -100,7 +100,7 @@ class SimulatedActor:
                 version = gate.start(ticket, self._count_pause)
                 self._arrays["seen/begun"][self._index] = ticket
                 self._act(ticket, version)
-                gate.commit(ticket, Timings(), 0.0)
+                gate.commit(ticket)
         except Closed:
             self._arrays["seen/closed"][self._index] += 1
 

@@ -62,11 +62,11 @@ def main(launch: ActorLaunch, child: ChildContext) -> None:
     own_bell = Bell(launch.own_bell, -1)
     gate = ActorGate(board, plan.pace, runtime, launch.index, own_bell, Bell(-1, launch.learner_bell))
     name_hanging_env(board.deadlines[launch.index], runtime)
-    inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own_bell, gate)
-    gate.enter(resets=True)  # making envs may take as long as a reset
-    actor = make_actor(plan, launch.index, launch.origin, gate, launch.attempt, inference=inference)
+    inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own_bell, gate.deadline)
+    gate.deadline.enter(resets=True)  # making envs may take as long as a reset
+    actor = make_actor(plan, launch.index, launch.origin, gate.deadline, launch.attempt, inference=inference)
     child.closing.callback(actor.close)
-    gate.leave()
+    gate.deadline.leave()
     actor.timings.merge(board.spent(launch.index))  # includes the time of a process that died
 
     def report_pause() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic
+from types import MappingProxyType
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from offbeat.core.types import Tree
 from offbeat.metrics.timings import ACTOR_WAIT, INFERENCE_WAIT, LEARNER_WAIT, MESSAGE_WAIT, OTHER_WORK, Timings
 from offbeat.runtime import board
 from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, SharedBell
-from offbeat.runtime.deadline import WorkerDeadline
 
 NO_PAUSE = np.iinfo(np.int64).max
 """The pause ticket while there is no pause."""
@@ -151,22 +151,16 @@ class TicketGate:
         self._learner_bell.ring()
 
 
-class ActorGate(WorkerDeadline):
-    """The gate of one actor thread or process. It also sets the actor's deadline."""
+class ActorGate(TicketGate):
+    """The gate of one actor thread or process. It has the actor's deadline."""
 
     def __init__(
         self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, own_bell: Bell, learner_bell: Bell
     ) -> None:
-        super().__init__(board.closed, board.deadlines[actor], runtime)
-        self._board, self._own_bell = board, own_bell
-        self._tickets = TicketGate(board, pace, runtime, actor, learner_bell)
+        super().__init__(board, pace, runtime, actor, learner_bell)
+        self.deadline, self._own_bell = board.worker_deadline(actor, runtime), own_bell
         self._other_work_s = board.spent(actor)[OTHER_WORK]
         """This actor's seconds of `OTHER_WORK`, including those of its processes that died."""
-
-    @property
-    def open_ticket(self) -> int:
-        """This actor's first ticket that is not committed: the next one to act, after a restart also again."""
-        return self._tickets.open_ticket
 
     def start(self, ticket: int, on_pause: Callable[[], None] = lambda: None) -> int:
         """Wait until `ticket` may start, and return the version of the weights to act with.
@@ -180,20 +174,21 @@ class ActorGate(WorkerDeadline):
             Closed: the gate is closed.
         """
         reported, started, other_work = False, monotonic(), self._board.other_work_s
-        while (version := self._tickets.version(ticket)) is None:
-            self.renew()
+        while (version := self.version(ticket)) is None:
+            self.deadline.renew()
             if not reported and ticket >= self._board.pause[0]:
                 on_pause()
                 reported = True
             self._own_bell.sleep(POLL_INTERVAL_S)
-        self.renew()
+        self.deadline.renew()
         self._other_work_s += min(monotonic() - started, max(0.0, self._board.other_work_s - other_work))
         return version
 
-    def commit(self, ticket: int, timings: Timings | None = None, longest_stall: float = 0.0) -> None:
-        """Commit `ticket`, whose rows are all written; write the actor's seconds, if given, to the board."""
-        seconds = timings.seconds if timings else {}
-        self._tickets.commit(ticket, {**seconds, OTHER_WORK: self._other_work_s}, longest_stall)
+    def commit(
+        self, ticket: int, seconds: Mapping[str, float] = MappingProxyType({}), longest_stall: float = 0.0
+    ) -> None:
+        """Commit the open ticket: see `TicketGate.commit`. The seconds of other work are added."""
+        super().commit(ticket, {**seconds, OTHER_WORK: self._other_work_s}, longest_stall)
 
 
 class LearnerGate:

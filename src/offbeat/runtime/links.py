@@ -59,4 +59,4 @@ class GateLink:
         return self._memory.work(ticket, self._gate.start(ticket, self._on_pause))
 
     def commit(self, work: Work, timings: Timings, longest_stall: float) -> None:
-        self._gate.commit(work.ticket, timings, longest_stall)
+        self._gate.commit(work.ticket, timings.seconds, longest_stall)

@@ -42,7 +42,9 @@ class ThreadActing(GatedActing):
             for index in actors
         ]
         with closed_on_error(self.gate.bells):
-            self._actors = all_or_closed(make_actor(plan, index, self.origin, self._gates[index]) for index in actors)
+            self._actors = all_or_closed(
+                make_actor(plan, index, self.origin, gate.deadline) for index, gate in enumerate(self._gates)
+            )
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
         self._paused: list[tuple[int, ActorSnapshot]] = [(-1, None)] * len(actors)
