@@ -53,7 +53,7 @@ class PacedWorkforce(Workforce):
         """Number of finished learning steps: steps 0 .. learned-1."""
         self._planned_pause: int | None = None
         """The ticket at which acting pauses for a checkpoint or a stop; None: no such pause."""
-        self._end = self._end_after(0)
+        self._first_unneeded = self._end_after(0)
         """The first ticket that the run may not need."""
         self.acting_failed = False
 
@@ -111,8 +111,8 @@ class PacedWorkforce(Workforce):
             self._parts.league.advance(self.learned, env_steps + _env_steps_of(learned))
         assert _env_steps_of(learned) <= self._rows_of(self.learned), "tickets beyond the end may have been acted"
         self.learned += 1
-        self._end = self._end_after(env_steps + _env_steps_of(learned))
-        self._pause()  # first: a finished step allows further tickets to start
+        self._first_unneeded = self._end_after(env_steps + _env_steps_of(learned))
+        self._apply_pause()  # first: a finished step allows further tickets to start
         self._acting.finish(self.learned)
         return learned
 
@@ -136,26 +136,26 @@ class PacedWorkforce(Workforce):
         """End the processes and threads of the learners, and their loaders."""
         self._learners.close()
 
-    def pause(self) -> None:
+    def plan_pause(self) -> None:
         """Pause acting at the first ticket that the pace cannot have allowed yet."""
         if self._planned_pause is None:
             self._planned_pause = self._pace.pause_ticket(self.learned)
-            self._pause()
+            self._apply_pause()
 
     def end_pause(self) -> None:
         """End the pause."""
         self._planned_pause = None
-        self._pause()
+        self._apply_pause()
 
-    def _pause(self) -> None:
+    def _apply_pause(self) -> None:
         self._acting.pause_at(self._pause_ticket)
 
     @property
     def _pause_ticket(self) -> int | None:
         """The ticket at which acting pauses; None: no pause is near."""
         if self._planned_pause is not None:
-            return min(self._planned_pause, self._end)
-        return self._end if self._end <= self._pace.pause_ticket(self.learned) else None
+            return min(self._planned_pause, self._first_unneeded)
+        return self._first_unneeded if self._first_unneeded <= self._pace.pause_ticket(self.learned) else None
 
     def _end_after(self, env_steps: int) -> int:
         """Return the first ticket that the run may not need, after learning from `env_steps`.
@@ -188,7 +188,7 @@ class PacedWorkforce(Workforce):
 
     def begin_episodes(self) -> None:
         self._learners.start(self.learned)
-        self._pause()
+        self._apply_pause()
         self._acting.start([None] * self._parts.config.runtime.actors)
 
     def state(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class PacedWorkforce(Workforce):
 
     def _snapshots(self) -> list[ActorSnapshot]:
         """Return the state of each actor's envs. A run that has learned everything ends also without them."""
-        if self._pace.next_ticket(self.learned) < self._end:
+        if self._pace.next_ticket(self.learned) < self._first_unneeded:
             return self._acting.snapshots()
         try:
             if not self._acting.waits_for_place:
@@ -226,8 +226,8 @@ class PacedWorkforce(Workforce):
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         counters = Counters.of_state(state["counters"])
         self.learned = counters.learning_step
-        self._end = self._end_after(counters.env_steps)
-        self._pause()
+        self._first_unneeded = self._end_after(counters.env_steps)
+        self._apply_pause()
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])
         messages = {policy.name: self._restore_policy(policy, state, arrays) for policy in self._parts.policies}
@@ -300,7 +300,7 @@ class PacedLoop(TrainingLoop):
         self._planned_ending = self._planned_ending or self._requested_ending(after)
         checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self.saving.is_due
         if self._planned_ending or checkpoint:
-            self._work.pause()
+            self._work.plan_pause()
         self._in_step = True
 
     def _after_learning(self, learned: Mapping[str, Learned], waiting: Mapping[str, float]) -> None:
