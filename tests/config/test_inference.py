@@ -55,6 +55,8 @@ def test_an_inference_device_that_is_not_there_is_refused_before_the_directory_i
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     settings = WORKER | {"inference_device": "cuda:1"}
-    with pytest.raises(ConfigError, match="inference_device names cuda:1, but torch finds 1 CUDA GPUs here"):
+    with pytest.raises(
+        ConfigError, match="inference_device is cuda:1, but cuda:1 is not there: torch finds 1 CUDA GPU"
+    ):
         train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()

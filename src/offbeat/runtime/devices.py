@@ -20,7 +20,7 @@ def device_of(config: Config) -> str:
 
     devices = config.runtime.devices
     if devices is not None:
-        _require_gpus(devices, torch.cuda.device_count())
+        _require_gpus("devices", devices, "devices=cpu,cpu")
         return devices[0]
     if config.runtime.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is cuda, but torch finds no CUDA GPU here: pass --device cpu")
@@ -50,30 +50,18 @@ def set_up_device(config: Config) -> None:
 
 def require_inference_devices(config: Config) -> None:
     """Refuse inference devices that are not there."""
-    devices = [device for device in config.runtime.inference_device or () if device != "cpu"]
-    if not devices:
-        return
+    _require_gpus("inference_device", config.runtime.inference_device or (), "inference_device=cpu")
+
+
+def _require_gpus(key: str, devices: Sequence[str], instead: str) -> None:
+    """Refuse GPUs that torch does not find; `key` names them, and `instead` is what could be set without them."""
     import torch
 
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if missing := _missing(devices, found):
-        raise ConfigError(
-            f"inference_device names {missing[0]}, but torch finds {found} CUDA GPUs here: pass --set "
-            "inference_device=cpu, or a device with a smaller number"
-        )
-
-
-def _require_gpus(devices: Sequence[str], found: int) -> None:
-    """Refuse GPUs that torch does not find; `found`: their number here."""
-    if missing := gpus_of(_missing(devices, found)):
+    found = torch.cuda.device_count()
+    known = {f"cuda:{number}" for number in range(found)}
+    if missing := [gpu for gpu in gpus_of(devices) if gpu not in known]:
         gpus = {0: "no CUDA GPU", 1: "1 CUDA GPU, cuda:0"}.get(found, f"{found} CUDA GPUs, cuda:0 to cuda:{found - 1}")
         raise ConfigError(
-            f"devices is {listed(devices)}, but {missing[0]} is not there: torch finds {gpus}. Pass only devices that "
-            "are there, --set devices=cpu,cpu for example"
+            f"{key} is {listed(devices)}, but {missing[0]} is not there: torch finds {gpus}. Pass only devices that "
+            f"are there, --set {instead} for example"
         )
-
-
-def _missing(devices: Sequence[str], found: int) -> list[str]:
-    """Return the devices that are not there, in the order given; `found`: the number of GPUs here."""
-    known = {f"cuda:{number}" for number in range(found)}
-    return [device for device in devices if not known.issuperset(gpus_of([device]))]
