@@ -156,6 +156,11 @@ class RuntimeConfig:
         return self.inference == "worker"
 
     @property
+    def learning_threads(self) -> int:
+        """Number of threads that learn side by side, each for one policy at a time."""
+        return self.learner_workers or 1
+
+    @property
     def learners(self) -> int:
         """Number of learners of a policy, each on a device of its own."""
         return len(self.devices or ("",))

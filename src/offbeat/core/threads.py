@@ -16,6 +16,9 @@ from offbeat.core.errors import RunFailed
 
 SPINNING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """Environment variables that stop OpenMP threads from spinning. OpenMP reads them when it is loaded."""
+NICENESS_INCREASE = 10
+"""Actors have a niceness higher than the learner's by this, so the learner gets a core without waiting (see
+docs/concepts/why-fast.md)."""
 CLOSE_S = 2.0
 """Seconds that threads get to end. A thread that hangs is left running: threads cannot be killed."""
 
@@ -127,6 +130,11 @@ def raise_niceness(nice: int | None) -> None:
 def niceness() -> int:
     """Return the niceness of the calling thread (Linux) or process."""
     return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def higher_niceness() -> int:
+    """Return a niceness above that of the calling thread, which then gets a core without waiting."""
+    return min(19, niceness() + NICENESS_INCREASE)
 
 
 _owned = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from offbeat.core.threads import core_of, niceness
+from offbeat.core.threads import core_of, higher_niceness
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
 from offbeat.runtime.child_main import ChildContext
@@ -15,10 +15,6 @@ from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import ActorSnapshot, Plan
-
-NICENESS_INCREASE = 10
-"""Actors have a niceness higher than the learner's by this, so the learner gets a core without waiting (see
-docs/concepts/why-fast.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +46,7 @@ def _niceness(launch: ActorLaunch) -> int | None:
     if runtime.actor_nice is not None or runtime.learner_nice is not None:
         return runtime.learner_nice if runtime.actor_nice is None else runtime.actor_nice
     crowded = runtime.actors * launch.plan.actor_threads >= len(launch.cores)
-    return min(19, niceness() + NICENESS_INCREASE) if crowded else None
+    return higher_niceness() if crowded else None
 
 
 def main(launch: ActorLaunch, child: ChildContext) -> None:

@@ -284,7 +284,7 @@ def learner_of(
     learner = ReplayLearner if config.settings.learns_from == "replay" else UnrollLearner
     return learner(
         algorithm,
-        feed_of(config, slots),
+        _feed_of(config, slots),
         weights,
         seed=config.run.seed,
         timings=timings,
@@ -293,7 +293,7 @@ def learner_of(
     )
 
 
-def feed_of(config: Config, slots: Any) -> Feed:
+def _feed_of(config: Config, slots: Any) -> Feed:
     """Make the feed of a learner: from a replay or from unrolls, as the algorithm needs."""
     staging = Staging(device_of(config))
     default = 1 if staging.copies else 0

@@ -47,7 +47,7 @@ class PacedWorkforce(Workforce):
         self._notify = notify
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = parts.trained[0]
-        in_threads = (parts.config.runtime.learner_workers or 1) > 1  # these have a watch of their own
+        in_threads = parts.config.runtime.learning_threads > 1  # these have a watch of their own
         self._watched = nullcontext if in_threads else parts.main_thread.learning_steps(notify, self._updates_made)
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""

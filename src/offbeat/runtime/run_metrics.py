@@ -85,7 +85,7 @@ class RunMetrics:
         that learns.
         """
         timings = Timings()
-        if (self._parts.config.runtime.learner_workers or 1) == 1:  # otherwise other threads learn
+        if self._parts.config.runtime.learning_threads == 1:  # otherwise other threads learn
             timings.add(CORE_WAIT, waited_for_core_s() - self._core_waited_before)
         for seconds in (self._parts.timings.seconds, *self._spent()):
             timings.merge(seconds)

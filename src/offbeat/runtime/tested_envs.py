@@ -170,7 +170,7 @@ def _refuse_turns_within_groups(tested: TestedEnvs) -> None:
 
 def _require_learners(config: Config, policies: int) -> None:
     """Refuse more workers for learning than there are policies."""
-    workers = config.runtime.learner_workers or 1
+    workers = config.runtime.learning_threads
     if workers > policies:
         noun = "policy" if policies == 1 else "policies"
         raise ConfigError(

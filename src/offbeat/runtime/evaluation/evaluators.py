@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from offbeat.config.config import Config
 from offbeat.core.closing import close_all, closed_on_error
 from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
-from offbeat.core.threads import niceness
+from offbeat.core.threads import higher_niceness
 from offbeat.envs.sending import NotSendable
 from offbeat.memory.arena import SharedArena
-from offbeat.runtime.actor_process import NICENESS_INCREASE
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
 from offbeat.runtime.child_main import Report
@@ -149,7 +148,7 @@ class ProcessEvaluator:
         self._code = sent_code(plan)
         self._plan, self._config = plan, config
         self._threads, self.concurrent = threads, concurrent
-        self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
+        self._nice = higher_niceness() if concurrent else None
         self._cores = cores
         self._arena = SharedArena(evaluator_board_slabs(plan.policies))
         with closed_on_error([self._arena]):

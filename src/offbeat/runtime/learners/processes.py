@@ -237,8 +237,7 @@ def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> Lear
         ConfigError: the env or the algorithm cannot be sent to another process.
     """
     runtime, learners = parts.config.runtime, {policy.name: policy.learner for policy in parts.policies}
-    workers, stall_s = runtime.learner_workers or 1, runtime.stall_timeout_s
-    pool = LearnerPool(learners, parts.timings, workers, acting.commits, stall_s)
+    pool = LearnerPool(learners, parts.timings, runtime.learning_threads, acting.commits, runtime.stall_timeout_s)
     if runtime.learners == 1:
         return pool
     with closed_on_error([pool]):
