@@ -332,30 +332,11 @@ class PacedLoop(TrainingLoop):
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
         self._line_is_pending = evaluated or self.metrics.line_due(before, self.counters)
-        self._continue_or_end(finished=finished)
+        self._continue_or_end(finished=finished, at_boundary=finished or self._work.at_boundary)
         self._show("training")
 
-    def _continue_or_end(self, *, finished: bool) -> None:
-        """End the run if it ends after this learning step; else write metrics and save, if due.
-
-        The last line is written at the end of the run, with the last counters.
-        """
-        if finished:
-            self.ending = self._finished_ending()
-        elif self._work.at_boundary:
-            self.ending = self._planned_ending
-        if self.ending:
-            return
-        # The line is written before the checkpoint, because a run that resumes from there continues after this line.
-        if self._line_is_pending:
-            self._write_renewed_line()
-        if self._work.at_boundary:
-            self.ending = self._planned_ending  # a callback may have ended the run
-            if not self.ending:
-                self._save()
-                self._work.end_pause()
-        elif self.saving.best_is_due:
-            self._save_best()
+    def _continue_acting(self) -> None:
+        self._work.end_pause()
 
     def _write_snapshots(self) -> None:
         """Write the snapshots that the league has just taken."""

@@ -150,6 +150,34 @@ class TrainingLoop(ABC):
             return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
         return self._ending_by_callback()
 
+    def _continue_or_end(self, *, finished: bool, at_boundary: bool) -> None:
+        """At a boundary end the run, or save and let acting continue; before that, write metrics if they are due.
+
+        The last line is written at the end of the run, with the last counters.
+
+        Args:
+            finished: whether the run has learned from all its env steps. It then ends at this boundary.
+            at_boundary: whether a checkpoint to resume from could be saved now.
+        """
+        if at_boundary:
+            self.ending = self._finished_ending() if finished else self._planned_ending
+        if self.ending:
+            return
+        # The line is written before the checkpoint, because a run that resumes from there continues after this line.
+        if self._line_is_pending:
+            self._write_renewed_line()
+        if at_boundary:
+            self.ending = self._planned_ending  # a callback may have ended the run
+            if not self.ending:
+                self._save()
+                self._continue_acting()
+        elif self.saving.best_is_due:
+            self._save_best()
+
+    @abstractmethod
+    def _continue_acting(self) -> None:
+        """Let acting continue after a boundary."""
+
     def _finished_ending(self) -> Ending:
         """Return the ending of a run that has learned from all its env steps."""
         learned, steps = self.counters.env_steps, self._run.steps

@@ -17,7 +17,7 @@ from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerReport
 from offbeat.runtime.hogwild.workforce import HogwildWorkforce
-from offbeat.runtime.run_services import Ending, RunServices
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.training_loop import TrainingLoop
 
 DRAIN_S = 5.0
@@ -39,12 +39,12 @@ class HogwildLoop(TrainingLoop):
     def run(self) -> None:
         self._end_is_evaluated = self.counters.env_steps >= self._run.steps  # a signal stopped it, and it is still due
         self._show("training")
-        self._continue()
+        self._continue_acting()
         while self.ending is None:
             self._pool.wait()
             self._poll()
 
-    def _continue(self) -> None:
+    def _continue_acting(self) -> None:
         """Let workers continue to the next boundary."""
         env_steps, run = self.counters.env_steps, self._run
         limits = [run.steps]
@@ -63,18 +63,13 @@ class HogwildLoop(TrainingLoop):
         evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
         self._planned_ending = self._planned_ending or self._requested_ending(self.counters.env_steps)
         self._line_is_pending |= evaluated or self.metrics.line_due(before, self.counters)
-        env_steps = self.counters.env_steps
         at_boundary = paused and self._pool.paused  # again: a worker may have died and be restarted, so not paused yet
-        if at_boundary:
-            self.ending = self._ending_at(finished=finished)
-        # Between the limit and the pause of all workers no line is written: their last reports belong to the same line.
-        # The last line is written at the end of the run.
-        if self._line_is_pending and not self.ending and (paused or env_steps < self._limit):
-            self._write_line()
-        if at_boundary:
-            self._at_boundary(finished=finished)
-        elif env_steps < self._limit:  # otherwise workers are about to pause: what is due is saved then, once
-            self._between_boundaries()
+        before_limit = self.counters.env_steps < self._limit
+        # Between the limit and the pause of all workers nothing is written: their last reports belong to the same line.
+        if paused or before_limit:
+            self._continue_or_end(finished=finished, at_boundary=at_boundary)
+        if before_limit and not at_boundary and (self._planned_ending or self.saving.is_due):
+            self._limit = self._pool.stop_at_once()
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
@@ -84,26 +79,6 @@ class HogwildLoop(TrainingLoop):
         due = finished and not self._end_is_evaluated and self._run.evaluation_interval > 0
         self._end_is_evaluated |= due
         return due
-
-    def _at_boundary(self, *, finished: bool) -> None:
-        """When all workers are paused: end the run, or save a checkpoint and continue."""
-        self.ending = self._ending_at(finished=finished)  # again: a callback may have ended the run
-        if not self.ending:
-            self._save()
-            self._continue()
-
-    def _between_boundaries(self) -> None:
-        """Save the best weights if they are not saved; else stop workers at once if a checkpoint or the end is due."""
-        if self.saving.best_is_due:
-            self._save_best()
-        elif self._planned_ending or self.saving.is_due:
-            self._limit = self._pool.stop_at_once()
-
-    def _ending_at(self, *, finished: bool) -> Ending | None:
-        """Return how the run ends when all workers are paused; None if it continues."""
-        if finished:
-            return self._finished_ending()
-        return self._planned_ending
 
     # --- counting -------------------------------------------------------------------------------------------
 
