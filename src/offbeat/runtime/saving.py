@@ -54,10 +54,10 @@ class _Save(NamedTuple):
 class Saving:
     """Writes the checkpoints of a run. If writing fails, training continues and the last checkpoint stays intact."""
 
-    def __init__(self, run_parts: Parts, services: RunServices) -> None:
-        run = run_parts.config.run
-        self._policies = run_parts.policies
-        self._run_parts, self._directory, self._warn = run_parts, services.directory, services.warn
+    def __init__(self, parts: Parts, services: RunServices) -> None:
+        run = parts.config.run
+        self._policies = parts.policies
+        self._parts, self._directory, self._warn = parts, services.directory, services.warn
         self._store = services.directory.checkpoint_store(run.checkpoints_kept)
         self.presence = services.directory.presence()
         self._every_s = run.checkpoint_every_s
@@ -127,7 +127,7 @@ class Saving:
             RunDirectoryGone: the run directory does not exist any more.
         """
         try:
-            self._write(_Save(counters, self._run_parts.weights(), {**state, "best": None}, None, ("latest",)))
+            self._write(_Save(counters, self._parts.weights(), {**state, "best": None}, None, ("latest",)))
             self._written.clear()  # the callbacks have not started yet
         except TooLarge as error:
             raise ConfigError(
@@ -148,7 +148,7 @@ class Saving:
         best = self._new_best if self._new_best and self._new_best.is_at(counters) else None
         names = ("best", "latest") if best else ("latest",)
         state = {**state, "best": best.return_mean if best else self._best}
-        if self._try_to_write(_Save(counters, self._run_parts.weights(), state, arrays, names)):
+        if self._try_to_write(_Save(counters, self._parts.weights(), state, arrays, names)):
             self._saved_env_steps = counters.env_steps
 
     def save_best(self) -> None:
@@ -179,7 +179,7 @@ class Saving:
         started = monotonic()
         numbers = numbers_of(save.counters) | self._score_at(save.counters)
         policies = {
-            policy.name: SavedPolicy(save.weights[policy.name], policy_json(self._run_parts.config, policy, numbers))
+            policy.name: SavedPolicy(save.weights[policy.name], policy_json(self._parts.config, policy, numbers))
             for policy in self._policies
         }
         checkpoint = Checkpoint(policies, save.state, save.arrays)
@@ -188,7 +188,7 @@ class Saving:
                 self._directory.sync_metrics()
             self._written.append(self._stored(save.counters.env_steps, checkpoint, save.names))
         finally:
-            self._run_parts.timings.add("checkpoint", monotonic() - started)
+            self._parts.timings.add("checkpoint", monotonic() - started)
             if save.state is not None:
                 self._tried_at = monotonic()
 
