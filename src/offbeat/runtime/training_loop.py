@@ -59,8 +59,8 @@ class TrainingLoop(ABC):
     def _make_evaluations(self, services: RunServices) -> Evaluations:
         config, policies = self._parts.config, self._parts.policies
         exact, cores = config.runtime.lag == "exact", usable_core_numbers()  # the learner is not pinned yet
-        concurrent = not exact and not config.runtime.entry.runs_in_order and len(cores) > 1
-        concurrent &= config.run.evaluator == "process"
+        is_free = not exact and not config.runtime.entry.runs_in_order
+        concurrent = is_free and config.run.evaluator == "process" and len(cores) > 1
         evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env_spec.agents, each.sides) for each in policies)
         plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world, config.trials)
         make = partial(
@@ -74,18 +74,15 @@ class TrainingLoop(ABC):
             concurrent=concurrent,
         )
         return Evaluations(
-            config.run,
+            plan,
             policies,
             make,
-            services.recorder,
-            services.observer,
+            services,
             self.saving,
-            services.notify,
             lambda: self.metrics.expected_evaluation_s(self.counters),
             partial(self._write_renewed_line, ends_period=False),  # the wait for another evaluation follows
             concurrent=concurrent,
             bounded=not exact and config.run.eval_time_share < 1,
-            max_episode_steps=plan.max_episode_steps,
         )
 
     # --- start and end --------------------------------------------------------------------------------------
@@ -181,8 +178,8 @@ class TrainingLoop(ABC):
     def _finished_ending(self) -> Ending:
         """Return the ending of a run that has learned from all its env steps."""
         learned, steps = self.counters.env_steps, self._run.steps
-        rounded = f": steps is {steps}, rounded up to whole batches" if learned > 1.1 * steps else ""
-        return Ending("finished", f"learned from {learned} env steps{rounded}", 0)
+        remark = f": steps is {steps}, rounded up to whole batches" if learned > 1.1 * steps else ""
+        return Ending("finished", f"learned from {learned} env steps{remark}", 0)
 
     def _ending_by_callback(self) -> Ending | None:
         reason = self._observer.stop_reason

@@ -18,18 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Tree, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
-from offbeat.metrics.recorder import Recorder
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.evaluation.evaluators import Evaluator, Result
-from offbeat.runtime.observer import Observer
+from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.parts import PolicyParts
+from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.saving import Saving
-from offbeat.runtime.supervisor import Notify
 from offbeat.workers.episodes import Episodes, Evaluation
 
 ALWAYS_ALLOWED_S = 5.0
@@ -43,42 +41,35 @@ class Evaluations:
 
     def __init__(
         self,
-        run: RunConfig,
+        plan: EvaluationPlan,
         policies: Sequence[PolicyParts],
         make_evaluator: Callable[[], Evaluator],
-        recorder: Recorder,
-        observer: Observer,
+        services: RunServices,
         saving: Saving,
-        notify: Notify,
         expected_s: Callable[[], float],
         write_line: Callable[[], None],
         *,
         concurrent: bool,
         bounded: bool,
-        max_episode_steps: int,
     ) -> None:
         """Make the schedule of a run.
 
         Args:
-            run: has the number of episodes and the intervals.
+            plan: the plan of the evaluations.
             policies: all policies of the run, which are evaluated together.
             make_evaluator: makes the evaluator; is called when the first evaluation is due.
-            recorder: gets the results.
-            observer: gets the results and the evaluated weights, for callbacks.
+            services: the recorder gets the results, the observer also the evaluated weights, for callbacks.
             saving: gets the evaluated weights, to save the best ones.
-            notify: shows messages to the user.
             expected_s: estimates the seconds of the first evaluation from acting so far.
             write_line: writes a metrics line within a period; each result gets its own line.
             concurrent: whether the learner continues during an evaluation, if the evaluator has a process of its own.
             bounded: whether evaluations are skipped to bound their share of the time.
-            max_episode_steps: env steps after which an evaluation cuts an episode.
         """
-        self._run, self._policies, self._make_evaluator = run, policies, make_evaluator
+        self._plan, self._policies, self._make_evaluator = plan, policies, make_evaluator
         self._evaluator: Evaluator | None = None
-        self._recorder, self._observer, self._saving = recorder, observer, saving
-        self._notify, self._expected_s = notify, expected_s
-        self._write_line, self.concurrent, self._bounded = write_line, concurrent, bounded
-        self._max_episode_steps = max_episode_steps
+        self._recorder, self._observer, self._notify = services.recorder, services.observer, services.notify
+        self._saving, self._expected_s, self._write_line = saving, expected_s, write_line
+        self.concurrent, self._bounded = concurrent, bounded
         self._running: tuple[dict[str, Tree], Counters] | None = None
         """The weights that are being evaluated, and the counters of the run at these weights."""
         self._pending = False
@@ -159,14 +150,14 @@ class Evaluations:
 
     def _exceeds_time_share(self, wall_time_s: float) -> bool:
         """Whether another evaluation would take too large a share of the time; if so, skip it."""
-        next_s, allowed_s = self._next_cost_s, max(ALWAYS_ALLOWED_S, self._run.eval_time_share * wall_time_s)
+        next_s, allowed_s = self._next_cost_s, max(ALWAYS_ALLOWED_S, self._plan.run.eval_time_share * wall_time_s)
         if not self._bounded or self._cost_s + next_s <= allowed_s:
             return False
         self._pending = False
         if not self._skips:
             self._notify(
                 f"an evaluation takes about {next_s:.1f} s: some are skipped, because all together would take more "
-                f"than {100 * self._run.eval_time_share:.0f} % of the time so far; the last one is never skipped. "
+                f"than {100 * self._plan.run.eval_time_share:.0f} % of the time so far; the last one is never skipped. "
                 "To skip none, pass --set eval_time_share=1"
             )
         self._skips += 1
@@ -250,9 +241,9 @@ class Evaluations:
             self._has_cut = True
             self._notify(
                 f"evaluation: {cuts}; these count with their return so far. The limits are "
-                f"eval_max_episode_steps={self._max_episode_steps} per episode and "
-                f"eval_max_steps={self._run.eval_max_steps} in total. If episodes of this env can go on forever, pass "
-                "--set max_episode_steps=N"
+                f"eval_max_episode_steps={self._plan.max_episode_steps} per episode and "
+                f"eval_max_steps={self._plan.run.eval_max_steps} in total. If episodes of this env can go on forever, "
+                "pass --set max_episode_steps=N"
             )
 
     def summary(self, wall_time_s: float) -> str:
