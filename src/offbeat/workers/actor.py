@@ -59,10 +59,8 @@ class Actor:
         """Number of env groups whose actions are asked for before those of the group before them are answered."""
         self._cut = False
         """Whether the episodes of the rows before the next ticket were cut: the next row is then a reset row."""
-        self.first_row = 0
-        """The first row of the last ticket that it acted in: 1 if the episodes before the ticket were cut, else 0."""
         for columns in self._policies:
-            columns.set_calls(self._calls)
+            columns.calls = self._calls
 
     @property
     def timings(self) -> Timings:
@@ -106,11 +104,14 @@ class Actor:
             self.act(work)
             link.commit(work, self.timings, self.longest_stall)
 
-    def act(self, work: Work) -> None:
-        """Act one ticket: fill the slot of each policy, all rows with the same version of the weights."""
+    def act(self, work: Work) -> int:
+        """Act one ticket: fill the slot of each policy, all rows with the same version of the weights.
+
+        Returns:
+            The first row that it acted in: 1 if the episodes before the ticket were cut, else 0.
+        """
         cuts = [columns.start_visit(work.ticket, work.progress) for columns in self._policies]
         first, self._cut = int(self._cut or any(cuts)), False
-        self.first_row = first
         length = 0
         if self._seats is not None and work.league is not None:
             self._seats.start_ticket(work.ticket, work.version, work.league)
@@ -123,6 +124,7 @@ class Actor:
             self._act_rows(range(first, length), randoms)
         for columns in self._policies:
             columns.end_ticket(length)
+        return first
 
     def _act_rows(self, rows: range, randoms: Sequence[np.random.Generator]) -> None:
         """Act the rows of a ticket, each env group in turn. `randoms`: the random stream of each policy."""

@@ -57,7 +57,8 @@ class PolicyColumns:
                 are sums of the untransformed rewards.
         """
         self._envs, self._policy, self._transform_rewards = envs, policy, transform_rewards
-        self._calls = EnvCalls()
+        self.calls = EnvCalls()
+        """The env calls of these columns. An actor replaces it by one for all its columns."""
         self._signals = envs if isinstance(envs, InfoSignals) else None
         self._leaves = [leaf.name for leaf in envs.spec.observation]
         self._following: Tree = {}
@@ -74,10 +75,6 @@ class PolicyColumns:
         self._asked: list[Tree] = [{} for _ in envs.groups]
         """By group: the observation, with stacks, for which actions were asked last."""
 
-    def set_calls(self, calls: EnvCalls) -> None:
-        """Set the object that watches and times the env calls."""
-        self._calls = calls
-
     @property
     def groups(self) -> int:
         """Number of env groups. The groups are stepped one after another."""
@@ -87,7 +84,7 @@ class PolicyColumns:
 
     def reset(self, progress: float, spread: int, random: np.random.Generator) -> None:
         """Start new episodes in all columns: see `Actor.start`."""
-        watch = self._calls.watch
+        watch = self.calls.watch
         watch.enter(resets=True)
         self._envs.set_progress(progress)
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
@@ -128,9 +125,9 @@ class PolicyColumns:
         """
         self._slot = slot = work.slot
         self._policy.load(work.weights)
-        self._calls.watch.enter(resets=False)
+        self.calls.watch.enter(resets=False)
         self._envs.set_progress(progress)
-        self._calls.watch.leave()
+        self.calls.watch.leave()
         slot["behavior_version"][:] = version
         slot["episode_length"][:-1] = NOT_ENDED
         if self._policy.state_size:
@@ -167,7 +164,7 @@ class PolicyColumns:
         observation = {name: slot[name][row, columns] for name in self._leaves}
         self._asked[group] = observation = self._stacks.with_stacks(observation, columns)
         self._ask(observation, columns, group)
-        self._calls.timings.add("act", clock() - started)
+        self.calls.timings.add("act", clock() - started)
 
     def answer(self, row: int, group: int, random: np.random.Generator) -> None:
         """Choose the actions that were asked for, record them, and send them to the envs.
@@ -176,7 +173,7 @@ class PolicyColumns:
             NetworkFailed: the network of the policy returned NaN or infinity.
         """
         started = clock()
-        slot, columns, calls = self._slot, self._envs.groups[group], self._calls
+        slot, columns, calls = self._slot, self._envs.groups[group], self.calls
         try:
             acted = self._choose(self._asked[group], columns, group, random)
         except NetworkFailed as error:
@@ -207,7 +204,7 @@ class PolicyColumns:
             Whether an episode or game ended in this row.
         """
         started = clock()
-        slot, columns, calls = self._slot, self._envs.groups[group], self._calls
+        slot, columns, calls = self._slot, self._envs.groups[group], self.calls
         calls.watch.enter(resets=self.resets[group])
         outcome = self._envs.recv(group)
         calls.watch.leave()
@@ -312,7 +309,7 @@ class PolicyColumns:
         }
 
     def _state_of(self, envs: Snapshots) -> State:
-        self._calls.watch.enter(resets=True)
+        self.calls.watch.enter(resets=True)
         try:
             state = envs.snapshot()
             require_savable(state)
@@ -325,20 +322,20 @@ class PolicyColumns:
                 f"snapshot() of {self._envs.spec.id} raised {type(error).__name__}: {error}: correct this method"
             ) from error
         finally:
-            self._calls.watch.leave()
+            self.calls.watch.leave()
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a snapshot, bit for bit."""
         if not isinstance(self._envs, Snapshots):
             raise TypeError(f"{self._envs.spec.id} does not support snapshots, so none can be restored")
-        self._calls.watch.enter(resets=True)
+        self.calls.watch.enter(resets=True)
         self._envs.restore(state["envs"])
         self._following = {leaf.name: self._copied(leaf, state) for leaf in self._envs.spec.observation}
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
         self._state[:] = state["state"]
         self._stacks.restore(state["stacks"])
-        self._calls.watch.leave()
+        self.calls.watch.leave()
 
     def _copied(self, leaf: Leaf, state: dict[str, Any]) -> Array:
         copy = np.empty((self._envs.spec.columns, *leaf.shape), leaf.dtype)

@@ -74,7 +74,7 @@ class TaskColumns(PolicyColumns):
         if visit == self._visit:
             return False
         self._visit, self._task = visit, task_of_visit(self._tasks, visit)
-        watch, columns = self._calls.watch, len(self._starts)
+        watch, columns = self.calls.watch, len(self._starts)
         watch.enter(resets=True)
         self._envs.set_progress(progress)
         self._following = {

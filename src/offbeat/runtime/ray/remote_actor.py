@@ -180,8 +180,8 @@ class RemoteActor:
     def _act(self, assignment: Assignment, vector: NDArray[np.float32] | None) -> TicketRows:
         if vector is not None:
             self._memory.publish(assignment, vector)
-        self._actor.act(self._memory.memory.work(assignment.ticket, assignment.version))
-        return self._memory.rows(assignment.ticket, self._actor.first_row)
+        first = self._actor.act(self._memory.memory.work(assignment.ticket, assignment.version))
+        return self._memory.rows(assignment.ticket, first)
 
     @answering_failures
     def snapshot(self) -> Any:
