@@ -147,11 +147,7 @@ class Child:
         if report.kind == "ready":
             self.ready = True
         elif report.kind == "failed":
-            self.failure = report.content
-        elif report.kind == "explained":
-            self.explained = report.content
-        elif report.kind == "gave up":
-            self.no_restart_reason = report.content
+            self.explained, self.failure, self.no_restart_reason = report.content
         elif report.kind == "paused":
             self.paused = report.content
         else:

@@ -34,11 +34,25 @@ class Report(NamedTuple):
     """A message from a child to its parent."""
 
     kind: str
-    """ready: it has started, and an actor has reset its envs; paused: it waits for the end of a pause; explained and
-    failed: an error ended it; gave up: a restart would fail too. A module may add kinds of its own."""
+    """ready: it has started, and an actor has reset its envs; paused: it waits for the end of a pause; failed: an error
+    ended it. A module may add kinds of its own."""
     content: Any
-    """paused: the ticket or limit of the pause, and the state; explained: the error in words; failed: the traceback;
-    gave up: the reason."""
+    """paused: the ticket or limit of the pause, and the state; failed: `Failed`."""
+
+
+class Failed(NamedTuple):
+    """An error that has ended a process of the run, or an actor on a cluster."""
+
+    explained: str
+    """The error in words, then the lines of the user's own code."""
+    traceback: str
+    no_restart_reason: str
+    """Why it must not be restarted; empty if it may be."""
+
+    @classmethod
+    def by(cls, error: BaseException) -> Failed:
+        """Describe an error that is handled now. Only a `RunFailed` would occur again in a new process."""
+        return cls(explained(error), traceback.format_exc(), str(error) if type(error) is RunFailed else "")
 
 
 @dataclass(frozen=True)
@@ -81,10 +95,7 @@ def run_child(module: str) -> NoReturn:
     except Closed:
         pass
     except BaseException as error:  # noqa: BLE001 - every error is reported to the parent
-        if type(error) is RunFailed:  # other errors, such as those of envs, may not occur again in a new process
-            child.report("gave up", str(error))
-        child.report("explained", explained(error))
-        child.report("failed", traceback.format_exc())
+        child.report("failed", Failed.by(error))
         code = 1
     try:
         child.closing.close()

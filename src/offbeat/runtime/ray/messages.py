@@ -92,16 +92,6 @@ class Started(NamedTuple):
     """Versions of Python and packages on its node."""
 
 
-class Failed(NamedTuple):
-    """The answer of an actor that an error has ended."""
-
-    explained: str
-    """The error in words, then the lines of the user's own code."""
-    traceback: str
-    no_restart_reason: str
-    """Why it must not be restarted; empty if it may be."""
-
-
 class Alive(NamedTuple):
     """The answer to the question whether an actor makes progress."""
 

@@ -12,9 +12,10 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any
 
+from offbeat.runtime.child_main import Failed
 from offbeat.runtime.deadline import Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster, cause_of, version_differences
-from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Failed, Started
+from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Started
 
 ASK_EVERY_S = 1.0
 """Seconds between two questions whether an actor makes progress."""
@@ -222,11 +223,7 @@ class ActorProxy:
 
     def _fail(self, failed: Failed) -> None:
         """Note an error of the actor: it does no more work."""
-        self.failure, self.explained, self.no_restart_reason = (
-            failed.traceback,
-            failed.explained,
-            failed.no_restart_reason,
-        )
+        self.explained, self.failure, self.no_restart_reason = failed
         self._end_reason = self._end_reason or "ended with an error"
 
     def _lose(self, error: BaseException) -> None:

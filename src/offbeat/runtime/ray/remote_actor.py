@@ -10,7 +10,6 @@ import ctypes
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.argument_notation import keep_flags
-from offbeat.core.errors import Closed, RunFailed, explained
+from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import set_blas_thread_count
 from offbeat.core.types import Tree
@@ -34,7 +33,7 @@ from offbeat.envs import sending
 from offbeat.envs.current import env_called_by
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.runtime.child_main import PR_SET_PDEATHSIG
+from offbeat.runtime.child_main import PR_SET_PDEATHSIG, Failed
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, PolicyPlan
@@ -44,7 +43,6 @@ from offbeat.runtime.ray.messages import (
     ActedTickets,
     Alive,
     Assignment,
-    Failed,
     RemoteLaunch,
     RowMessage,
     Started,
@@ -63,8 +61,7 @@ def answering_failures(method: Callable[..., Any]) -> Callable[..., Any]:
         except Closed:
             return Failed("the run is ending", "", "")
         except BaseException as error:  # noqa: BLE001 - every error is reported
-            reason = str(error) if type(error) is RunFailed else ""  # other errors may not occur again in a new process
-            return Failed(explained(error), traceback.format_exc(), reason)
+            return Failed.by(error)
 
     return answer
 
