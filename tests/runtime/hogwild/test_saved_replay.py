@@ -37,7 +37,7 @@ def parts() -> HogwildParts:
 
 
 def rings_of(run: HogwildParts) -> Rings:
-    rings = run.plans[0].policy.slots(run.arenas[1].arrays)
+    rings = run.plans[0].policy.slots(run.worker_arenas[0].arrays)
     assert isinstance(rings, Rings)
     return rings
 

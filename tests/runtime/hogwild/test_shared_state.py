@@ -97,7 +97,7 @@ class Bench:
     def __init__(self, parts: HogwildParts) -> None:
         self.parts, self.plan = parts, parts.plans[0]
         self._config = parts.config.of_worker(0)
-        self._arrays = attach(parts.arenas[1].fd, self.plan.slabs())
+        self._arrays = attach(parts.worker_arenas[0].fd, self.plan.slabs())
         self._memory = self.plan.memory(self._arrays)
         self.actor: Actor = make_actor(self.plan, 0, 0, Unwatched())
         start_actor(self.plan, self.actor, 0, None)
@@ -108,7 +108,7 @@ class Bench:
 
     def storage(self, worker: int | None) -> SharedStorage:
         shape = self.parts.shared_state
-        return SharedStorage(shape, attach(self.parts.arenas[0].fd, shape.slabs()), worker)
+        return SharedStorage(shape, attach(self.parts.state_arena.fd, shape.slabs()), worker)
 
     def private(self) -> Side:
         """Return a learner that shares nothing but the rows."""

@@ -43,8 +43,10 @@ class HogwildParts(Parts):
     shared_state: SharedStateShape
     storage: SharedStorage
     board: WorkersBoard
-    arenas: tuple[SharedArena, ...]
-    """The arena of the shared state, then one with the slots and weights of each worker."""
+    state_arena: SharedArena
+    """The arena of the shared state."""
+    worker_arenas: tuple[SharedArena, ...]
+    """By worker: the arena with its slots and weights."""
     buffer: DeviceBuffer | None
     """The learned tensors, if they are on a GPU."""
 
@@ -77,14 +79,14 @@ class HogwildParts(Parts):
 
     def replay_rows(self, worker: int, done: WorkerCounters) -> Tree:
         """Return views of the rows of a worker's replay that a checkpoint at this progress has."""
-        rings = self.plans[worker].policy.slots(self.arenas[1 + worker].arrays)
+        rings = self.plans[worker].policy.slots(self.worker_arenas[worker].arrays)
         assert isinstance(rings, Rings)
         tickets = rings.shape.tickets_to_save(done.learning_steps, done.origin)
         return rings.contiguous_views(tickets, checkpoint_fields(rings))
 
     def close(self) -> None:
         super().close()
-        for arena in self.arenas:
+        for arena in (self.state_arena, *self.worker_arenas):
             arena.close()
 
 
@@ -112,11 +114,11 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
     slabs = (shape.slabs(), *(plan.slabs() for plan in plans))
-    arenas = tuple(all_or_closed(SharedArena(each) for each in slabs))
-    made: list[Closable] = [*arenas]
+    state_arena, *worker_arenas = all_or_closed(SharedArena(each) for each in slabs)
+    made: list[Closable] = [state_arena, *worker_arenas]
     with closed_on_error(made):
         buffer = DeviceBuffer(shape.learned_slabs(), device_of(config)) if shape.in_device_buffer else None
-        arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
+        arrays: Arrays = {**state_arena.arrays, **(buffer.tensors if buffer else {})}
         write_initial(arrays, initial)
         storage = SharedStorage(shape, arrays)
         policy = policy_parts(first_config, env, storage=storage)
@@ -131,7 +133,8 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
             shared_state=shape,
             storage=storage,
             board=WorkersBoard(arrays, config.workers),
-            arenas=arenas,
+            state_arena=state_arena,
+            worker_arenas=tuple(worker_arenas),
             buffer=buffer,
         )
 

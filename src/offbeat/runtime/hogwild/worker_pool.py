@@ -89,13 +89,14 @@ class WorkerPool:
             shared_state=parts.shared_state,
             state=self._state(index, attempt),
             algorithm=self._algorithm,
-            arenas=(parts.arenas[0].fd, parts.arenas[1 + index].fd),
+            state_arena=parts.state_arena.fd,
+            own_arena=parts.worker_arenas[index].fd,
             buffer=parts.buffer.handle() if parts.buffer else None,
         )
         return start_worker(
             "offbeat.runtime.hogwild.worker_process",
             launch,
-            launch.arenas,
+            (launch.state_arena, launch.own_arena),
             self._bell.ring,
             partial(self._take_report, index),
         )

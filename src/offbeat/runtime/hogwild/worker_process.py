@@ -85,9 +85,10 @@ class WorkerLaunch(LaunchSpec):
     """The state to continue from; None: a new worker, or a restart after progress, which is on the board."""
     algorithm: type[Any]
     """The algorithm's class."""
-    arenas: tuple[int, int]
-    """File descriptors of the arenas of the shared state and of the worker's memory; inherited, with the same
-    numbers."""
+    state_arena: int
+    """File descriptor of the arena of the shared state; inherited, with the same number, like the next one."""
+    own_arena: int
+    """File descriptor of the arena with the worker's slots and weights."""
     buffer: bytes | None
     """Handle of the device buffer with the learned tensors; None if they are in the arena of the shared state."""
 
@@ -109,7 +110,7 @@ class Worker:
     def __init__(self, launch: WorkerLaunch, report: Callable[[str, Any], None]) -> None:
         plan, index = launch.plan, launch.index
         shared_state = _attached(launch)
-        arrays = attach(launch.arenas[1], plan.slabs())
+        arrays = attach(launch.own_arena, plan.slabs())
         self._launch, self._report = launch, report
         self._board = WorkersBoard(shared_state, launch.shared_state.workers)
         self._bell = Bell(launch.own_bell, -1)
@@ -246,7 +247,7 @@ class Worker:
 def _attached(launch: WorkerLaunch) -> Arrays:
     """Return the arrays of the shared state, with the tensors of the device buffer if there is one."""
     shape = launch.shared_state
-    arena = attach(launch.arenas[0], shape.slabs())
+    arena = attach(launch.state_arena, shape.slabs())
     return arena if launch.buffer is None else {**arena, **open_buffer(launch.buffer, shape.learned_slabs())}
 
 

@@ -58,10 +58,12 @@ class LearnerLaunch(LaunchSpec):
     """The first learning step."""
     states: dict[str, LearnerState]
     """The state of each policy that learns, by name. The process removes each before it restores it."""
-    arenas: tuple[int, int]
-    """File descriptors of the arenas of the run and of the learners; inherited, with the same numbers."""
+    run_arena: int
+    """File descriptor of the run's arena; inherited, with the same number, like the next two."""
+    learners_arena: int
+    """File descriptor of the arena with the board of the learners."""
     bells: tuple[int, ...]
-    """File descriptors that ring the bells of the learners, by rank; inherited, with the same numbers."""
+    """File descriptors that ring the bells of the learners, by rank."""
     port: int | None
     """Port of the store of torch.distributed on this machine, if the learners exchange rows with NCCL."""
 
@@ -83,7 +85,7 @@ class LearnerProcess:
     def __init__(self, launch: LearnerLaunch) -> None:
         count = len(launch.bells)
         self._launch, self._rank = launch, launch.index
-        self._board = LearnersBoard(attach(launch.arenas[1], learners_board_slabs(count)), count)
+        self._board = LearnersBoard(attach(launch.learners_arena, learners_board_slabs(count)), count)
         self._deadline = self._board.worker_deadline(self._rank, launch.config.runtime)
         self._bells = [Bell(-1, writer) for writer in launch.bells]
         self._bells[self._rank] = Bell(launch.own_bell, -1)
@@ -92,7 +94,7 @@ class LearnerProcess:
             launch.config, self._board, self._rank, self._bells, store, self._deadline.check, Timings()
         )
         self._algorithms: list[Algorithm] = []
-        arrays = attach(launch.arenas[0], launch.plan.slabs())
+        arrays = attach(launch.run_arena, launch.plan.slabs())
         self._actors = PaceBoard(arrays, launch.config.runtime.actors)
         learners = {
             plan.name: self._make_learner(plan, index, arrays)

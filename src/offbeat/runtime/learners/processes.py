@@ -113,10 +113,11 @@ class LearnerProcesses:
             port=self._store.port if self._store else None,
             step=step,
             states=states,
-            arenas=(self._run_arena.fd, self._arena.fd),
+            run_arena=self._run_arena.fd,
+            learners_arena=self._arena.fd,
             bells=tuple(bell.writer for bell in self._bells),
         )
-        inherited = (*launch.arenas, *launch.bells)
+        inherited = (launch.run_arena, launch.learners_arena, *launch.bells)
         return start_worker("offbeat.runtime.learners.learner_process", launch, inherited, self._bells[0].ring)
 
     def close(self) -> None:
