@@ -13,7 +13,7 @@ from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
-from offbeat.api.running.prepare import load_code, prepare, progress_view
+from offbeat.api.running.prepare import load_code, notifying_if_slow, prepare, progress_view
 from offbeat.api.running.run import Run, run_to_end
 from offbeat.api.running.run_context import RunContext, StartMessages
 from offbeat.api.running.start_hints import start_hints
@@ -27,7 +27,6 @@ from offbeat.core.files import GivenPath, user_path
 from offbeat.core.toml_files import MOST_BYTES_OF_A_RUN
 from offbeat.metrics.progress import Progress, ProgressKind
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.deadline import notifying_if_slow
 from offbeat.runtime.signals import GracefulStop
 from offbeat.tracking.tracker import require_tracker
 from offbeat.tuning.chosen_layout import ChosenLayout

@@ -7,10 +7,9 @@ process, its deadline passes. The process that waits for the worker checks for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import IntEnum
-from threading import Event, Thread, get_ident
+from threading import Thread, get_ident
 from time import monotonic, sleep
 
 import numpy as np
@@ -18,13 +17,10 @@ from numpy.typing import NDArray
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
-from offbeat.core.threads import start_thread
 from offbeat.envs.current import env_called_by
 
 START_FACTOR, LEAST_START_S = 2.5, 30.0
 """A process may take this many times `stall_timeout_s` to start and import its modules, and at least these seconds."""
-REMIND_S = 60.0
-"""Seconds between reminders that something in this thread still runs."""
 CONFIRM_S = 0.5
 """Seconds to wait for a new deadline after one has passed. If a batch scheduler has stopped all processes of the run
 for a while, all deadlines have passed; workers that continue then set a new one."""
@@ -177,24 +173,6 @@ class WorkerDeadline:
 def start_timeout(runtime: RuntimeConfig) -> float:
     """Return the maximum seconds for a process to start, until it makes its envs."""
     return max(LEAST_START_S, START_FACTOR * runtime.stall_timeout_s)
-
-
-@contextmanager
-def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None]:
-    """Notify the user again and again that `what` still runs in this thread, where no other process could end it."""
-    finished, started = Event(), monotonic()
-
-    def remind() -> None:
-        while not finished.wait(REMIND_S):
-            notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, press Ctrl-C")
-
-    reminder = Thread(target=remind, name="offbeat reminder", daemon=True)
-    start_thread(reminder)
-    try:
-        yield
-    finally:
-        finished.set()
-        reminder.join()
 
 
 class StallWatch:

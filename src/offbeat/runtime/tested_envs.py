@@ -83,59 +83,6 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     return tested
 
 
-def require_shards(runtime: RuntimeConfig, settings: AlgorithmSettings, columns: int) -> None:
-    """Refuse more shards than a minibatch has parts.
-
-    Args:
-        runtime: the layout.
-        settings: those of a policy.
-        columns: columns that an actor has for the policy.
-
-    Raises:
-        ConfigError: with the arithmetic and the remedy.
-    """
-    if runtime.shards == 1:
-        return
-    limit, arithmetic = settings.most_shards(runtime, columns)
-    if runtime.shards > limit:
-        remedy = f"pass --set shards={limit} or less" if limit > 1 else "leave shards out"
-        raise ConfigError(f"shards is {runtime.shards}, but {arithmetic}: {remedy}, or make minibatches larger")
-
-
-def _refuse_several_policies(tested: TestedEnvs) -> None:
-    """Refuse several policies in a lock-free run."""
-    runtime = tested.config.runtime
-    if runtime.entry.workers_learn and len(tested.policies) > 1:
-        raise ConfigError(
-            f"runtime is {runtime.runtime}, whose workers share the parameters of one policy, but this run has the "
-            f"policies {', '.join(tested.policies)}: pass --policies shared, or another --runtime"
-        )
-
-
-def _refuse_turns_of_replays(tested: TestedEnvs) -> None:
-    """Refuse turns of learning with a replay whose samples may need rows of an earlier turn, which are not recorded.
-
-    Those are the rows before a burn-in or in a frame stack. In a game by turns, a decision may still wait for the
-    opponent's move when the turn of learning changes: its target would be wrong.
-    """
-    config, league = tested.config, tested.config.league
-    if league is None or not league.team_change_every or config.settings.learns_from != "replay":
-        return
-    settings = [config.of_policy(name).settings for name in tested.policies]
-    what = ""
-    if any(env.no_decision for env in tested.policies.values()):
-        what = "in an env whose agents act by turns"
-    elif any(leaf.stack > 1 for env in tested.policies.values() for leaf in env.observation):
-        what = "and a frame_stack"
-    elif any(isinstance(each, ReplayConfig) and each.rows_before for each in settings):
-        what = "and a burn_in, which --set burn_in=0 switches off"
-    if what:
-        raise ConfigError(
-            f"team_change_every is {league.team_change_every}, which is not supported with a replay {what}: pass "
-            f"--set league.team_change_every=0, or train ppo {config.run.env}"
-        )
-
-
 def _assigned(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     """Assign the columns of an env to the policies of a run; their settings are not checked."""
     if isinstance(spec, EnvSpec):
@@ -154,17 +101,12 @@ def _assigned(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     return TestedEnvs(config, spec, policies, league_of(config, owned))
 
 
-def _refuse_turns_within_groups(tested: TestedEnvs) -> None:
-    """Refuse turns of learning that end while batches of the turn are still to be used again."""
-    league, settings = tested.config.league, tested.config.settings
-    if league is None or not isinstance(settings, OnPolicyConfig):
-        return
-    steps = settings.passes * settings.resident_batches
-    if league.team_change_every % steps:
+def _refuse_policies(config: Config) -> None:
+    """Refuse several policies for an env with one agent."""
+    if config.policies or config.run.policies != "shared":
         raise ConfigError(
-            f"team_change_every is {league.team_change_every}, but with passes {settings.passes} and resident_batches "
-            f"{settings.resident_batches} batches are used in groups of {steps} learning steps: pass a multiple of "
-            f"{steps}"
+            f"{config.run.env} has one agent, so it cannot have several policies: leave out --policies and the tables "
+            "[policies.NAME], or train in an env with several agents"
         )
 
 
@@ -203,10 +145,68 @@ def _require_worlds(config: Config, league: LeagueConfig, sides: Sequence[Side],
         )
 
 
-def _refuse_policies(config: Config) -> None:
-    """Refuse several policies for an env with one agent."""
-    if config.policies or config.run.policies != "shared":
+def _refuse_several_policies(tested: TestedEnvs) -> None:
+    """Refuse several policies in a lock-free run."""
+    runtime = tested.config.runtime
+    if runtime.entry.workers_learn and len(tested.policies) > 1:
         raise ConfigError(
-            f"{config.run.env} has one agent, so it cannot have several policies: leave out --policies and the tables "
-            "[policies.NAME], or train in an env with several agents"
+            f"runtime is {runtime.runtime}, whose workers share the parameters of one policy, but this run has the "
+            f"policies {', '.join(tested.policies)}: pass --policies shared, or another --runtime"
         )
+
+
+def _refuse_turns_of_replays(tested: TestedEnvs) -> None:
+    """Refuse turns of learning with a replay whose samples may need rows of an earlier turn, which are not recorded.
+
+    Those are the rows before a burn-in or in a frame stack. In a game by turns, a decision may still wait for the
+    opponent's move when the turn of learning changes: its target would be wrong.
+    """
+    config, league = tested.config, tested.config.league
+    if league is None or not league.team_change_every or config.settings.learns_from != "replay":
+        return
+    settings = [config.of_policy(name).settings for name in tested.policies]
+    what = ""
+    if any(env.no_decision for env in tested.policies.values()):
+        what = "in an env whose agents act by turns"
+    elif any(leaf.stack > 1 for env in tested.policies.values() for leaf in env.observation):
+        what = "and a frame_stack"
+    elif any(isinstance(each, ReplayConfig) and each.rows_before for each in settings):
+        what = "and a burn_in, which --set burn_in=0 switches off"
+    if what:
+        raise ConfigError(
+            f"team_change_every is {league.team_change_every}, which is not supported with a replay {what}: pass "
+            f"--set league.team_change_every=0, or train ppo {config.run.env}"
+        )
+
+
+def _refuse_turns_within_groups(tested: TestedEnvs) -> None:
+    """Refuse turns of learning that end while batches of the turn are still to be used again."""
+    league, settings = tested.config.league, tested.config.settings
+    if league is None or not isinstance(settings, OnPolicyConfig):
+        return
+    steps = settings.passes * settings.resident_batches
+    if league.team_change_every % steps:
+        raise ConfigError(
+            f"team_change_every is {league.team_change_every}, but with passes {settings.passes} and resident_batches "
+            f"{settings.resident_batches} batches are used in groups of {steps} learning steps: pass a multiple of "
+            f"{steps}"
+        )
+
+
+def require_shards(runtime: RuntimeConfig, settings: AlgorithmSettings, columns: int) -> None:
+    """Refuse more shards than a minibatch has parts.
+
+    Args:
+        runtime: the layout.
+        settings: those of a policy.
+        columns: columns that an actor has for the policy.
+
+    Raises:
+        ConfigError: with the arithmetic and the remedy.
+    """
+    if runtime.shards == 1:
+        return
+    limit, arithmetic = settings.most_shards(runtime, columns)
+    if runtime.shards > limit:
+        remedy = f"pass --set shards={limit} or less" if limit > 1 else "leave shards out"
+        raise ConfigError(f"shards is {runtime.shards}, but {arithmetic}: {remedy}, or make minibatches larger")

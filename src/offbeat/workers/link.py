@@ -4,7 +4,8 @@
     ...                     # act, and write the rows into the slots of the work
     link.commit(work, ...)  # the ticket is committed
 
-Serial, threads, processes and lock-free workers differ only in their link.
+Actors in the learner's thread, in threads, in processes, on a cluster, and in lock-free workers differ only in their
+link.
 """
 
 from __future__ import annotations

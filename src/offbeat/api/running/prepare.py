@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from offbeat.api.running.compiled_modules import import_compiled
@@ -10,11 +14,14 @@ from offbeat.config.config import Config
 from offbeat.config.importing import import_modules
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState
+from offbeat.core.threads import start_thread
 from offbeat.metrics.progress import Progress, ProgressKind
-from offbeat.runtime.deadline import notifying_if_slow
 
 if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
+
+REMIND_S = 60.0
+"""Seconds between reminders that something in this thread still runs."""
 
 
 def progress_view(kind: ProgressKind | None) -> Progress:
@@ -44,3 +51,21 @@ def prepare(config: Config, view: Progress) -> Parts:
         set_up_device(config)
         parts: Parts = build(config, view.message)
         return parts
+
+
+@contextmanager
+def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None]:
+    """Notify the user again and again that `what` still runs in this thread, where no other process could end it."""
+    finished, started = Event(), monotonic()
+
+    def remind() -> None:
+        while not finished.wait(REMIND_S):
+            notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, press Ctrl-C")
+
+    reminder = Thread(target=remind, name="offbeat reminder", daemon=True)
+    start_thread(reminder)
+    try:
+        yield
+    finally:
+        finished.set()
+        reminder.join()
