@@ -148,7 +148,7 @@ class TrainingLoop(ABC):
         return self._ending_by_callback()
 
     def _continue_or_end(self, *, finished: bool, at_boundary: bool) -> None:
-        """At a boundary end the run, or save and let acting continue; before that, write metrics if they are due.
+        """Write metrics, if due; then end the run, or save and go on, at a boundary, or else save new best weights.
 
         The last line is written at the end of the run, with the last counters.
 
