@@ -171,13 +171,11 @@ class Config:
 
         serial = self.in_runtime("serial").runtime
         seed = self.run.seed if index == 0 else derive_seed(self.run.seed, "worker", index)
-        return Config(
-            replace(self.run, seed=seed),
-            replace(serial, learner_threads=self.threads),
-            self.settings.of_worker(index, self.workers),
-            self.env,
-            self.policies,
-            self.league,
+        return replace(
+            self,
+            run=replace(self.run, seed=seed),
+            runtime=replace(serial, learner_threads=self.threads),
+            settings=self.settings.of_worker(index, self.workers),
         )
 
     def of_learner(self, rank: int) -> Config:

@@ -70,10 +70,10 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
 
     Raises:
         ConfigError: an agent has no policy, a policy no agent, settings do not suit the number of columns, or the
-            runtime does not support several policies.
+            runtime does not support policies with tables.
     """
     tested = _assigned(config, spec)
-    _refuse_several_policies(tested)
+    _refuse_policies_with_tables(tested)
     _refuse_turns_of_replays(tested)
     _refuse_turns_within_groups(tested)
     for name, env in tested.policies.items():
@@ -145,13 +145,14 @@ def _require_worlds(config: Config, league: LeagueConfig, sides: Sequence[Side],
         )
 
 
-def _refuse_several_policies(tested: TestedEnvs) -> None:
-    """Refuse several policies in a lock-free run."""
-    runtime = tested.config.runtime
-    if runtime.entry.workers_learn and len(tested.policies) > 1:
+def _refuse_policies_with_tables(tested: TestedEnvs) -> None:
+    """Refuse policies with tables in a lock-free run, also a single one."""
+    config = tested.config
+    if config.runtime.entry.workers_learn and config.policies:
+        tables = ", ".join(f"[policies.{name}]" for name in config.policies)
         raise ConfigError(
-            f"runtime is {runtime.runtime}, whose workers share the parameters of one policy, but this run has the "
-            f"policies {', '.join(tested.policies)}: pass --policies shared, or another --runtime"
+            f"runtime is {config.runtime.runtime}, whose workers share the parameters of one policy without a table, "
+            f"but this run has {tables}: pass --policies shared, or another --runtime"
         )
 
 

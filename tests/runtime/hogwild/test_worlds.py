@@ -71,11 +71,12 @@ def test_workers_count_the_env_steps_of_worlds_and_the_decisions_of_agents_also_
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"policies": "separate"}, "whose workers share the parameters of one policy, but this run has the policies "),
+        ({"policies": "separate"}, "whose workers share the parameters of one policy without a table"),
+        ({"policies": lambda _agent: "all"}, r"but this run has \[policies.all\]: pass --policies shared"),
         ({"league": {}}, "whose workers have no common version"),
     ],
 )
-def test_several_policies_and_leagues_are_refused(settings, message, tmp_path):
+def test_policies_with_tables_and_leagues_are_refused(settings, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         train("a2c", tmp_path / "run", NIM, **HOGWILD, **settings)
     assert not (tmp_path / "run").exists()
