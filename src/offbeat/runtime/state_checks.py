@@ -170,18 +170,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
 
 
-def _all_values(value: object, is_valid: Callable[[Any], bool]) -> bool:
-    """Whether a value is a list or dict in which `is_valid` is true for all values."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return parts is not None and all(map(is_valid, parts))
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
 
 
-def _numbers(value: object) -> bool:
-    return isinstance(value, list) and _all_values(value, _is_number)
-
-
-def _table(is_valid: Callable[[Any], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, dict) and _all_values(value, is_valid)
+def _table_of(is_valid: Callable[[Any], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
 
 
 def _is_optional_number(value: object) -> bool:
@@ -205,8 +199,8 @@ def _are_evaluations(value: object) -> bool:
 
 
 _EPISODES: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("returns", "lengths"), _numbers),
-    "totals": _table(_is_number),
+    **dict.fromkeys(("returns", "lengths"), _are_numbers),
+    "totals": _table_of(_is_number),
 }
 
 
@@ -217,11 +211,11 @@ def _is_window(value: object) -> bool:
 
 _RECORDED: dict[str, Callable[[Any], bool]] = {
     **_EPISODES,
-    "policies": _table(_is_window),
-    **dict.fromkeys(("waited", "spent", "given", "agent_steps"), _table(_is_number)),
-    **dict.fromkeys(("evaluation", "period"), _table(_is_optional_number)),
-    "metrics": _table(_numbers),
-    "info": _table(lambda value: _numbers(value) and len(value) == 2),
+    "policies": _table_of(_is_window),
+    **dict.fromkeys(("waited", "spent", "given", "agent_steps"), _table_of(_is_number)),
+    **dict.fromkeys(("evaluation", "period"), _table_of(_is_optional_number)),
+    "metrics": _table_of(_are_numbers),
+    "info": _table_of(lambda value: _are_numbers(value) and len(value) == 2),
     "silent": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
 }
 """A check for each value in the recorder's state, by key."""
