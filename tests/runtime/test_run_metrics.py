@@ -75,7 +75,7 @@ def test_a_resumed_run_shows_what_its_checkpoint_has_until_its_first_line(parts)
     shown: list[Status] = []
     metrics = metrics_of(parts, show_status=shown.append, signals=SimpleNamespace(received=None))
     metrics.restore(saved.state(Timings()), Counters())
-    metrics.show("training", Counters, str, lambda: None, at_once=True)
+    metrics.show("training", Counters(), "", None)
     known = (shown[0].episode_return_mean, shown[0].eval_return_mean, shown[0].best_eval_return_mean)
     assert known == (3.0, 8.0, 8.0)
     assert shown[0].losses == {"policy": 0.5}

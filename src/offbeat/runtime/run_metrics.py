@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from math import inf
 from statistics import fmean
 from time import monotonic
@@ -12,7 +13,7 @@ from offbeat.core.threads import waited_for_core_s
 from offbeat.core.types import EnvSpec, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
-from offbeat.metrics.status import FirstBatch, Phase, PolicyStatus, Status
+from offbeat.metrics.status import DataAge, FirstBatch, Phase, PolicyStatus, Status
 from offbeat.metrics.timings import CORE_WAIT, Timings, acting_s
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_services import RunServices
@@ -48,7 +49,7 @@ class RunMetrics:
         self._exact = parts.config.runtime.lag == "exact"
         self._before = Counters()
         """Counters at the resume; of a new run, zeros."""
-        self._started, self._core_waited_before = monotonic(), waited_for_core_s()
+        self.start_clock()
         self._line_at = 0.0
         """`wall_time` of the last metrics line."""
         self._shown: tuple[Phase, float] = ("training", 0.0)
@@ -137,21 +138,18 @@ class RunMetrics:
         report = self.recorder.bottleneck
         return "\n".join(filter(None, (report.sentence if report else "", self._compared)))
 
-    def show(
-        self,
-        phase: Phase,
-        counters_now: Callable[[], Counters],
-        bottleneck: Callable[[], str],
-        first_batch: Callable[[], FirstBatch | None],
-        *,
-        at_once: bool = False,
-    ) -> None:
-        """Update the displayed status, at most once in SHOW_EVERY_S seconds unless `at_once` or in a new phase."""
-        now, phase = monotonic(), "stopping" if self._signals.received else phase
-        if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
-            return
-        self._shown = (phase, now)
-        counters, policies = counters_now(), self._policies()
+    def show_is_due(self, phase: Phase) -> bool:
+        """Whether to update the displayed status: at most once in SHOW_EVERY_S seconds, except in a new phase."""
+        return self._phase_now(phase) != self._shown[0] or monotonic() >= self._shown[1] + SHOW_EVERY_S
+
+    def _phase_now(self, phase: Phase) -> Phase:
+        return "stopping" if self._signals.received else phase
+
+    def show(self, phase: Phase, counters: Counters, bottleneck: str, first_batch: FirstBatch | None) -> None:
+        """Update the displayed status."""
+        phase = self._phase_now(phase)
+        self._shown = (phase, monotonic())
+        policies = self._policies()
         last_line: dict[str, Any] = {key: self._known.get(key) for key in _SHOWN}
         if policies:
             last_line |= _over_policies(policies)
@@ -168,9 +166,9 @@ class RunMetrics:
                 actor_restarts=counters.actor_restarts,
                 env_stall_max_s=counters.env_stall_max_s,
                 phase=phase,
-                first_batch=first_batch(),
+                first_batch=first_batch,
                 timings=self.timings(),
-                bottleneck=bottleneck(),
+                bottleneck=bottleneck,
                 policies=policies,
                 losses={name: loss for name in _LOSSES if (loss := self._known.get(f"{name}_loss")) is not None},
                 infos={name: self._known.get(f"info/{name}_mean") for name in self._parts.config.env.info_metrics},
@@ -206,25 +204,19 @@ _SHOWN = (
 """Metrics of the last line that the status shows."""
 _LOSSES = ("policy", "value", "critic")
 """Losses that the status shows; an algorithm has some of them."""
-_SHOWN_OF_POLICY = (
-    *("agent_steps", "episode_return_mean", "learning_rate", "policy_loss", "critic_loss"),
-    *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio", "replay_size"),
-    *("sample_age_min", "sample_age_mean", "sample_age_max"),
-    *("elo", "snapshots"),
-)
+_SHOWN_OF_POLICY = [field.name for field in fields(PolicyStatus) if field.name not in ("name", "trained")]
 """Metrics of each policy that the status shows, in a run with several."""
-_OVER_POLICIES: dict[str, Callable[[Iterable[float]], float]] = {
-    **dict.fromkeys(("policy_lag_min", "sample_age_min"), min),
-    **dict.fromkeys(("policy_lag_mean", "sample_age_mean", "utd_ratio"), fmean),
-    **dict.fromkeys(("policy_lag_max", "sample_age_max", "replay_size"), max),
-}
-"""Metrics that a line has for each policy only, and how the status combines them."""
+_COMBINED: dict[str, Callable[[Iterable[float]], float]] = {"min": min, "max": max, "size": max}
+"""How the status combines a metric of all policies, by the last word of its name; others are averaged."""
 
 
 def _over_policies(policies: Iterable[PolicyStatus]) -> dict[str, float | None]:
-    """Combine metrics of all policies for which they are known."""
-    known = {name: [x for policy in policies if (x := getattr(policy, name)) is not None] for name in _OVER_POLICIES}
-    return {name: _OVER_POLICIES[name](values) if values else None for name, values in known.items()}
+    """Combine the metrics that a line has for each policy only, of all policies for which they are known."""
+    combined: dict[str, float | None] = {}
+    for name in (field.name for field in fields(DataAge)):
+        known = [value for policy in policies if (value := getattr(policy, name)) is not None]
+        combined[name] = _COMBINED.get(name.rpartition("_")[2], fmean)(known) if known else None
+    return combined
 
 
 def crosses(before: int, after: int, interval: int) -> bool:

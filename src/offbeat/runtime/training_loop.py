@@ -284,14 +284,11 @@ class TrainingLoop(ABC):
 
     # --- metrics --------------------------------------------------------------------------------------------
 
-    def _with_restarts(self) -> Counters:
-        """Return the counters with the restarts up to now: an actor can restart many times within a learning step."""
-        return replace(self.counters, actor_restarts=self._restarts_before + self._workforce.workers.restarts)
-
     def _renew_counters(self) -> None:
         """Update the counters that do not depend on learning: times, restarts, the longest env call."""
         self.counters = replace(
-            self._with_restarts(),
+            self.counters,
+            actor_restarts=self._restarts_before + self._workforce.workers.restarts,
             wall_time_s=self.metrics.wall_time,
             evaluator_restarts=self._evaluator_restarts_before + self.evaluations.restarts,
             evaluation_s=self.evaluations.seconds,
@@ -314,7 +311,9 @@ class TrainingLoop(ABC):
         return "\n".join(filter(None, (self.metrics.bottleneck, evaluation_time)))
 
     def _show(self, phase: Phase, *, at_once: bool = False) -> None:
-        self.metrics.show(phase, self._with_restarts, self._bottleneck, self._first_batch, at_once=at_once)
+        if at_once or self.metrics.show_is_due(phase):
+            self._renew_counters()  # an actor can restart many times within a learning step
+            self.metrics.show(phase, self.counters, self._bottleneck(), self._first_batch())
 
     def _first_batch(self) -> FirstBatch | None:
         """Return what is collected of the first batch; None once it is learned from, or if there is none."""
