@@ -33,14 +33,15 @@ def pool(parts) -> Iterator[WorkerPool]:
         yield made
 
 
-def test_each_worker_is_started_with_its_own_config(pool, parts, monkeypatch):
+def test_each_worker_is_started_with_its_own_plan_and_seed(pool, parts, monkeypatch):
     launches: list[WorkerLaunch] = []
     monkeypatch.setattr(worker_pool, "start_worker", lambda _module, launch, *_: launches.append(launch))
     pool._states[:] = pool._initial_progress[:] = None, None
     for index in range(2):
         pool._start(index, 0)
-    assert [launch.config for launch in launches] == [parts.config.of_worker(index) for index in range(2)]
-    assert launches[0].config.run.seed != launches[1].config.run.seed
+    seeds = [launch.plan.run.seed for launch in launches]
+    assert seeds == [parts.config.of_worker(index).run.seed for index in range(2)]
+    assert seeds[0] != seeds[1]
 
 
 def test_a_pause_is_not_taken_for_that_of_a_later_stop(pool):

@@ -6,7 +6,7 @@ A single worker acts and learns in the same order as the serial runtime. It ends
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter as clock
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.threads import core_of, set_thread_count
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
@@ -52,21 +51,30 @@ class WorkerState(NamedTuple):
     """Priorities of its replay; empty if the replay has none. The rows are in the worker's memory."""
 
 
-class WorkerReport(NamedTuple):
+@dataclass
+class WorkerReport:
     """A progress report of a worker: the learning steps since its last report."""
 
-    metrics: list[dict[str, float]]
-    """Metrics of each step. The first report of a process starts with the size of its replay."""
-    returns: list[NDArray[np.float64]]
-    """Returns of the episodes that ended, one array per step with such episodes."""
-    lengths: list[NDArray[np.int32]]
-    """Lengths of the same episodes."""
     info: NDArray[np.float64]
     """[2, K]: sums and counts of the numbers in infos."""
-    seconds: dict[str, float]
-    """Seconds by activity."""
-    stall: float
-    """Duration of the longest env call so far, in seconds."""
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    """Metrics of each step. The first report of a process starts with the size of its replay."""
+    returns: list[NDArray[np.float64]] = field(default_factory=list)
+    """Returns of the episodes that ended, one array per step with such episodes."""
+    lengths: list[NDArray[np.int32]] = field(default_factory=list)
+    """Lengths of the same episodes."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by activity; set when it is sent."""
+    stall: float = 0.0
+    """Duration of the longest env call so far, in seconds; set when it is sent."""
+
+    def add(self, learned: Learned) -> None:
+        """Add a learning step."""
+        self.metrics.append(learned.metrics)
+        self.info += learned.info
+        if len(learned.episode_returns):
+            self.returns.append(learned.episode_returns)
+            self.lengths.append(learned.episode_lengths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +82,7 @@ class WorkerLaunch(LaunchSpec):
     """The launch spec of a worker process."""
 
     config: Config
-    """The worker's config: see `Config.of_worker`."""
-    runtime: RuntimeConfig
-    """The runtime settings of the whole run."""
-    steps: int
-    """Env steps of the whole run, for training progress."""
+    """The config of the whole run."""
     plan: Plan
     shared_state: SharedStateShape
     state: WorkerState | None
@@ -95,7 +99,8 @@ class WorkerLaunch(LaunchSpec):
 
 def main(launch: WorkerLaunch, child: ChildContext) -> None:
     """Run a worker until the board is closed."""
-    prepare_process(launch, core_of(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
+    runtime = launch.config.runtime
+    prepare_process(launch, core_of(runtime.actor_cores, launch.index), runtime.actor_nice)
     set_thread_count(launch.threads)
     set_up_device(launch.config)
     worker = Worker(launch, child.report)
@@ -109,22 +114,23 @@ class Worker:
 
     def __init__(self, launch: WorkerLaunch, report: Callable[[str, Any], None]) -> None:
         plan, index = launch.plan, launch.index
+        config, runtime = launch.config.of_worker(index), launch.config.runtime
         shared_state = _attached(launch)
         arrays = attach(launch.own_arena, plan.slabs())
         self._launch, self._report = launch, report
         self._board = WorkersBoard(shared_state, launch.shared_state.workers)
         self._bell = Bell(launch.own_bell, -1)
-        self._deadline = self._board.worker_deadline(index, launch.runtime)
-        name_hanging_env(self._board.deadlines[index], launch.runtime)
+        self._deadline = self._board.worker_deadline(index, runtime)
+        name_hanging_env(self._board.deadlines[index], runtime)
         storage = SharedStorage(launch.shared_state, shared_state, index)
-        self._algorithm = launch.algorithm.for_run(launch.config, plan.policy.spec, device_of(launch.config), storage)
+        self._algorithm = launch.algorithm.for_run(config, plan.policy.spec, device_of(config), storage)
         counter = WorkerUpdateCounter(self._board, index, self._deadline.renew)
         memory, self._timings = plan.memory(arrays), Timings()
-        self._learner = learner_of(launch.config, self._algorithm, *memory.policies[0], self._timings, counter)
+        self._learner = learner_of(config, self._algorithm, *memory.policies[0], self._timings, counter)
         self._done = self._board.progress_of(index)
         self._link = TurnsLink(plan.pace, memory, self._done.learning_steps)
         self._actor = self._make_actor(newest_weights=not storage.separate)
-        self._pending, self._reported_at = _PendingReport(len(plan.policy.env_spec.info)), clock()
+        self._pending, self._reported_at = WorkerReport(np.zeros((2, len(plan.policy.env_spec.info)))), clock()
 
     def _make_actor(self, *, newest_weights: bool) -> Actor:
         """Make the actor; `newest_weights`: it acts with the newest shared weights, not with those of its ticket."""
@@ -147,7 +153,7 @@ class Worker:
             feed.attach(state.learner, state.priorities, self._done.ratio, self._updates_made, step)
             self._publish_progress()
         self._pending.metrics.append(feed.sizes())  # the worker may pause before its first learning step
-        progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
+        progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.config.run.steps)
         self._learner.publish(step, progress)
         start_actor(self._launch.plan, self._actor, self._link.origin, state.actor if state else None, progress)
         self._report("ready", None)
@@ -175,7 +181,7 @@ class Worker:
                 work = self._link.next()
                 self._actor.act(work)
                 self._link.commit(work, self._actor.timings, self._actor.longest_stall)
-            learned = self._learner.learn(step, min(1.0, env_steps / self._launch.steps))
+            learned = self._learner.learn(step, min(1.0, env_steps / self._launch.config.run.steps))
             self._count(learned)
             self._link.learned = step + 1
             if clock() > self._reported_at + REPORT_EVERY_S:
@@ -226,18 +232,9 @@ class Worker:
         timings.merge(self._actor.timings.seconds)
         self._timings.seconds.clear()
         self._actor.timings.seconds.clear()
-        pending, self._pending = self._pending, _PendingReport(len(self._launch.plan.policy.env_spec.info))
-        self._report(
-            "progress",
-            WorkerReport(
-                pending.metrics,
-                pending.returns,
-                pending.lengths,
-                pending.info,
-                timings.seconds,
-                self._actor.longest_stall,
-            ),
-        )
+        report, self._pending = self._pending, WorkerReport(np.zeros_like(self._pending.info))
+        report.seconds, report.stall = timings.seconds, self._actor.longest_stall
+        self._report("progress", report)
 
     def close(self) -> None:
         self._actor.close()
@@ -249,21 +246,3 @@ def _attached(launch: WorkerLaunch) -> Arrays:
     shape = launch.shared_state
     arena = attach(launch.state_arena, shape.slabs())
     return arena if launch.buffer is None else {**arena, **open_buffer(launch.buffer, shape.learned_slabs())}
-
-
-class _PendingReport:
-    """The learning steps that are not reported yet."""
-
-    def __init__(self, info: int) -> None:
-        """Make an empty report; `info`: number of entries in `EnvSpec.info`."""
-        self.metrics: list[dict[str, float]] = []
-        self.returns: list[NDArray[np.float64]] = []
-        self.lengths: list[NDArray[np.int32]] = []
-        self.info = np.zeros((2, info))
-
-    def add(self, learned: Learned) -> None:
-        self.metrics.append(learned.metrics)
-        self.info += learned.info
-        if len(learned.episode_returns):
-            self.returns.append(learned.episode_returns)
-            self.lengths.append(learned.episode_lengths)
