@@ -306,7 +306,7 @@ class Simulation:
         board.reset(0, 0)
         for name in ("learned", "pause", "closed"):
             setattr(board, name, Watched(getattr(board, name), self.schedule))
-        board._next = [Watched(array, self.schedule) for array in board.next]
+        board.next = [Watched(array, self.schedule) for array in board.next]
         self.board = board
         self.gate = LearnerGate(board, layout.pace, Timings())
         self.gate.discard()

@@ -115,7 +115,9 @@ class Board:
         """Not 0 when the run is ending. Written by the process that waits for the workers."""
         self.deadlines = [Deadline(row[:ROW]) for row in arrays["board/deadline"]]
         """The deadline of each worker."""
-        self._next = list(arrays["board/next"])
+        self.next: Sequence[NDArray[np.int64]] = list(arrays["board/next"])
+        """For each worker, first the number of its first ticket, learning step, batch or evaluation that is not
+        finished. Written by the worker."""
 
     def worker_deadline(self, worker: int, runtime: RuntimeConfig) -> WorkerDeadline:
         """Return what sets the deadline of a worker, in this worker."""
@@ -126,10 +128,3 @@ class Board:
         self.closed[0] = 1
         for bell in bells:
             bell.ring()
-
-    @property
-    def next(self) -> Sequence[NDArray[np.int64]]:
-        """For each worker, first the number of its first ticket, learning step, batch or evaluation that is not
-        finished. Written by the worker.
-        """
-        return self._next

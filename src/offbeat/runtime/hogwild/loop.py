@@ -31,13 +31,11 @@ class HogwildLoop(TrainingLoop):
         super().__init__(parts, HogwildWorkforce(parts, pool, services.notify), services)
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
-        self._limit = 0
-        """Total env steps at which workers pause; negative while they stop at once."""
-        self._end_is_evaluated = False
-        """Whether the evaluation of the weights at the end was asked for, or is pending from before a resume."""
+        self._end_evaluation_requested = False
+        """Whether the evaluation of the weights at the end was requested, here or before a resume."""
 
     def run(self) -> None:
-        self._end_is_evaluated = self.counters.env_steps >= self._run.steps  # a signal stopped it, and it is still due
+        self._end_evaluation_requested = self.counters.env_steps >= self._run.steps
         self._show("training")
         self._continue_acting()
         while self.ending is None:
@@ -52,8 +50,7 @@ class HogwildLoop(TrainingLoop):
             limits.append(run.stop_at)
         if interval := run.checkpoint_interval:
             limits.append((env_steps // interval + 1) * interval)
-        self._limit = min(limits)
-        self._pool.set_limit(self._limit)
+        self._pool.set_limit(min(limits))
 
     def _poll(self) -> None:
         """Update the counters; then evaluate, write metrics, save or end the run, if due."""
@@ -64,20 +61,20 @@ class HogwildLoop(TrainingLoop):
         self._planned_ending = self._planned_ending or self._requested_ending(self.counters.env_steps)
         self._line_is_pending |= evaluated or self.metrics.line_due(before, self.counters)
         at_boundary = paused and self._pool.paused  # again: a worker may have died and be restarted, so not paused yet
-        before_limit = self.counters.env_steps < self._limit
+        below_limit = self.counters.env_steps < self._board.limit[0]  # the limit is negative while they stop at once
         # Between the limit and the pause of all workers nothing is written: their last reports belong to the same line.
-        if paused or before_limit:
+        if paused or below_limit:
             self._continue_or_end(finished=finished, at_boundary=at_boundary)
-        if before_limit and not at_boundary and (self._planned_ending or self.saving.is_due):
-            self._limit = self._pool.stop_at_once()
+        if below_limit and not at_boundary and (self._planned_ending or self.saving.is_due):
+            self._pool.stop_at_once()
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
         """Whether to evaluate now. The weights at the end are evaluated once, when all workers have paused."""
         if self.counters.env_steps < self._run.steps:
             return super()._evaluation_due(before, finished=False)
-        due = finished and not self._end_is_evaluated and self._run.evaluation_interval > 0
-        self._end_is_evaluated |= due
+        due = finished and not self._end_evaluation_requested and self._run.evaluation_interval > 0
+        self._end_evaluation_requested |= due
         return due
 
     # --- counting -------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,20 +39,12 @@ NOT_BEGUN = -2
 # --- learned tensors and statistics --------------------------------------------------------------------------
 
 
-class TensorShape(NamedTuple):
-    """Name, shape and dtype of one learned tensor."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
 @dataclass(frozen=True)
 class SharedStateShape:
     """The shape of the shared state, as plain data, from which every process makes the same arrays."""
 
     workers: int
-    learned: tuple[TensorShape, ...]
+    learned: tuple[Slab, ...]
     statistics: tuple[tuple[str, int], ...]
     """Name and size of each running statistic."""
     separate: bool
@@ -75,8 +67,7 @@ class SharedStateShape:
         """Return the shape of the shared state; `initial`: storage of one algorithm and its optimizers."""
         tensors = {**initial.registered, **(initial.moments if share_moments else {})}
         learned = tuple(
-            TensorShape(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            for name, tensor in tensors.items()
+            (name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in tensors.items()
         )
         return cls(workers, learned, tuple(initial.sizes.items()), separate, share_moments, in_device_buffer)
 
@@ -237,10 +228,6 @@ class WorkersBoard(board.Board):
         """[workers, :2]: number of updates of each worker, and of its refused updates. Written by that worker."""
         self._done = Records("board/done", arrays)
 
-    def reset(self) -> None:
-        """Reset the board before workers start, with a limit at which none starts a learning step."""
-        self.closed[0], self.limit[0] = 0, NOT_BEGUN
-
     def progress_of(self, worker: int) -> WorkerCounters:
         """Return the progress of a worker."""
         return WorkerCounters(*map(int, self._done.read(worker)))
@@ -248,16 +235,12 @@ class WorkersBoard(board.Board):
     def finish(self, worker: int, done: WorkerCounters) -> None:
         """Set the progress of a worker; a reader sees either all of it or the old progress."""
         self._done.write(worker, np.array(done, np.float64))
+        self.next[worker][0] = done.learning_steps
 
     @property
     def env_steps(self) -> int:
         """Total env steps that all workers have learned from."""
         return sum(self.progress_of(worker).env_steps for worker in range(self.workers))
-
-    @property
-    def next(self) -> Sequence[NDArray[np.int64]]:
-        """For each worker, [1]: its first learning step that is not finished."""
-        return [np.array([self.progress_of(worker).learning_steps]) for worker in range(self.workers)]
 
 
 class WorkerUpdateCounter:

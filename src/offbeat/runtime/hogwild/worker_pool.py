@@ -69,7 +69,7 @@ class WorkerPool:
         """Start all workers, each from its state, and wait until they are ready. They wait for `set_limit`."""
         self._states = list(states)
         self._initial_progress = [self._board.progress_of(worker) for worker in range(len(states))]
-        self._board.reset()
+        self._board.limit[0] = NOT_BEGUN
         self._supervisor.start(len(states))
         self.has_started = True
 
