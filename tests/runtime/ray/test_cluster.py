@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import resource
 import signal
 import socket
@@ -28,7 +29,6 @@ def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(
     with connecting.connect(nodes.address) as connected:
         listed = sorted(str(node).partition(" with ")[2] for node in connected.nodes())
         assert listed == ["1 CPU", "1 CPU, 1 other"]
-        assert not connected.is_local
     assert not ray.is_initialized()
 
 
@@ -73,16 +73,19 @@ def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None
             connected.require_versions()
 
 
-def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason(nodes: Any) -> None:
+def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason_and_where_to_read_more(nodes: Any) -> None:
+    with connecting.connect(nodes.address) as connected:
+        said = refusal_of_a_failing_node(connected)
+    assert re.search(r"(?s)the nodes cannot run .* ray_runtime_env: .*no such package.*session_latest/logs$", said)
+
+
+def refusal_of_a_failing_node(connected: cluster.Cluster) -> str:
     def fail(_packages: object) -> None:
         raise RuntimeError("no such package")
 
-    with (
-        connecting.connect(nodes.address) as connected,
-        patch.object(cluster, "_asking_versions", return_value=fail),
-        pytest.raises(ConfigError, match=r"(?s)the nodes cannot run .*no such package.*ray_runtime_env"),
-    ):
+    with patch.object(cluster, "_asking_versions", return_value=fail), pytest.raises(ConfigError) as refused:
         connected.require_versions()
+    return str(refused.value)
 
 
 def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes: Any) -> None:
@@ -128,7 +131,7 @@ def start_ray_here() -> None:
         import ray
         from ray._private.authentication import authentication_utils
 
-        assert started.is_local
+        assert "logs" not in refusal_of_a_failing_node(started), "they are deleted with this Ray"
         assert dict(os.environ) == environment
         port = started.address.rpartition(":")[2]
         with (

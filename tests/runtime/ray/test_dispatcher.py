@@ -30,7 +30,8 @@ def hanging() -> Iterator[tuple[Dispatcher, Event]]:
     board = PaceBoard(parts.arrays, 1)
     board.reset(0, 0)
     gate = LearnerGate(board, parts.plan.pace, parts.timings, 1)
-    started = Dispatcher(parts.plan, parts.memory, board, gate.acting_bells[0], gate.own_bell, lambda: None)
+    bell, logs = gate.acting_bells[0], ": look at the logs"
+    started = Dispatcher(parts.plan, parts.memory, board, bell, gate.own_bell, lambda: None, logs)
     asked, released = Event(), Event()
 
     def ask() -> None:
@@ -56,7 +57,7 @@ def test_a_dispatcher_that_hangs_ends_the_run(hanging):
             started.watch()
             time.sleep(0.01)
 
-    with pytest.raises(RunFailed, match=r"were not handled within 0\.05 s \(stall_timeout_s\)"):
+    with pytest.raises(RunFailed, match=r"were not handled within 0\.05 s \(stall_timeout_s\).*: look at the logs$"):
         wait()
 
 

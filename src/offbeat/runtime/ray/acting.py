@@ -57,10 +57,12 @@ class RayActing(GatedActing):
             super().__init__(parts, learned, acting_bells=1)
             made.callback(self.gate.discard)
             (bell,), own_bell = self.gate.acting_bells, self.gate.own_bell
-            self._cluster_watch = ClusterWatch(self._cluster.raylet, self._cluster.address)
+            self._cluster_watch = ClusterWatch(self._cluster.raylet, self._cluster.address, self._cluster.logs)
             made.callback(self._cluster_watch.close)
             require_store = self._cluster_watch.require_raylet
-            self._dispatcher = Dispatcher(parts.plan, parts.memory, self.board, bell, own_bell, require_store)
+            self._dispatcher = Dispatcher(
+                parts.plan, parts.memory, self.board, bell, own_bell, require_store, self._cluster.logs
+            )
             made.pop_all()
         self._supervisor: Supervisor[ActorProxy] = Supervisor(
             self._start, self.board, runtime, reporting, role="actor", work="ticket", changes_result=True

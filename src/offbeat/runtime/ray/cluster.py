@@ -53,7 +53,9 @@ class Cluster:
             is_local: whether Ray was started for this connection, on this machine.
             closing: is called at the end, in this order.
         """
-        self.address, self.is_local, self._closing = address, is_local, list(closing)
+        self.address, self._closing = address, list(closing)
+        self.logs = "" if is_local else ". Look at the logs of Ray on its nodes, /tmp/ray/session_latest/logs"
+        """The end of a message about a failure of Ray. A Ray that was started here deletes its logs when it ends."""
         self._kills: list[Any] = []
         """References of the tasks that kill processes."""
         self._is_lost = False
@@ -121,15 +123,13 @@ class Cluster:
         if waiting:
             silent = ", ".join(address for (address, _), answer in asked.items() if answer in waiting)
             raise ConfigError(
-                f"{len(waiting)} of {len(asked)} nodes did not answer within {VERSIONS_S:g} s: {silent}. Look for the "
-                "reason in the logs of Ray on these nodes, /tmp/ray/session_latest/logs"
+                f"{len(waiting)} of {len(asked)} nodes did not answer within {VERSIONS_S:g} s: {silent}{self.logs}"
             )
         try:
             theirs = zip(asked, ray.get(answered), strict=True)
         except ray.exceptions.RayError as error:
             raise ConfigError(
-                f"the nodes cannot run tasks: {without_full_stop(error)}. Look at the runtime environment, "
-                "ray_runtime_env, and at the logs of Ray on the nodes, /tmp/ray/session_latest/logs"
+                f"the nodes cannot run tasks, perhaps because of ray_runtime_env: {without_full_stop(error)}{self.logs}"
             ) from error
         differences = (version_differences(versions, address) for (address, _), versions in theirs)
         if found := sorted(set(filter(None, differences))):

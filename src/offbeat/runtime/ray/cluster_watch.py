@@ -22,25 +22,25 @@ ANSWER_S = 1.0
 """Seconds in which the system of the head's machine must accept a connection, however busy the head is."""
 TRIES = 4
 """Questions without an answer, one after the other, after which the head is lost."""
-_LOGS = "Look at the logs of Ray, /tmp/ray/session_latest/logs"
 
 
 class ClusterWatch:
     """Watches the raylet of this process's node, and the head. `close` it."""
 
-    def __init__(self, raylet: str, head: str) -> None:
+    def __init__(self, raylet: str, head: str, logs: str) -> None:
         """Connect to the raylet.
 
         Args:
             raylet: path of its socket.
             head: host:port of the head.
+            logs: `Cluster.logs`.
 
         Raises:
             ConfigError: the raylet runs, but accepts no connection.
         """
         self._raylet = socket.socket(socket.AF_UNIX)
         """A connection over which nothing is sent; the system closes it when the raylet ends."""
-        self._head = head
+        self._head, self._logs = head, logs
         self._asked_at, self._unanswered = monotonic(), 0
         self.lost = ""
         """What was lost, for messages; empty while nothing is lost."""
@@ -50,9 +50,7 @@ class ClusterWatch:
             self._raylet.connect(raylet)
         except BlockingIOError:
             self._raylet.close()
-            raise ConfigError(
-                f"Ray's raylet on this machine accepted no connection in {CONNECT_S} s. {_LOGS}"
-            ) from None
+            raise ConfigError(f"Ray's raylet on this machine accepted no connection in {CONNECT_S} s{logs}") from None
         except OSError:  # it has ended: what is read then is an error
             pass
         self._raylet.setblocking(False)
@@ -87,7 +85,7 @@ class ClusterWatch:
 
     def _raise_loss(self) -> None:
         if self.lost:
-            raise RunFailed(f"{self.lost}. {_LOGS}")
+            raise RunFailed(self.lost + self._logs)
 
     def close(self) -> None:
         """End the connection."""

@@ -63,6 +63,7 @@ class Dispatcher:
         bell: Bell,
         learner_bell: Bell,
         require_store: Callable[[], None],
+        logs: str,
     ) -> None:
         """Make a dispatcher without actors.
 
@@ -73,8 +74,9 @@ class Dispatcher:
             bell: wakes the dispatcher; the learner rings it too.
             learner_bell: wakes the learner.
             require_store: is called before something is put into the object store, and may raise.
+            logs: `Cluster.logs`.
         """
-        self._plan, self._board, self._bell = plan, board, bell
+        self._plan, self._board, self._bell, self._logs = plan, board, bell, logs
         self._gates = [
             TicketGate(board, plan.pace, plan.runtime, index, learner_bell) for index in range(board.workers)
         ]
@@ -158,7 +160,7 @@ class Dispatcher:
         if self._stalls.has_stalled(0):
             raise RunFailed(
                 f"the messages of the actors were not handled within {self._stall_s:g} s (stall_timeout_s): a call of "
-                "Ray does not return. Look at the logs of Ray, /tmp/ray/session_latest/logs"
+                f"Ray does not return{self._logs}"
             )
 
     def end(self) -> None:
