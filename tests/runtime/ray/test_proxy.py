@@ -65,11 +65,11 @@ def proxy_of(answers: Answers, deadline: Deadline | None = None) -> tuple[ActorP
     deadline = deadline or Deadline(np.zeros(ROW))
     cluster = cast(Cluster, None)
     place = answers.place
-    return ActorProxy(0, 0, place, cluster, deadline, 100.0, lambda answer: answer(), lambda _proxy: None), deadline
+    return ActorProxy(0, place, cluster, deadline, 100.0, lambda answer: answer(), lambda _proxy: None), deadline
 
 
 def rows_of(ticket: int) -> ActedTickets:
-    return ActedTickets(0, (TicketRows(ticket, 0, ()),), 0.0, {}, 0.0)
+    return ActedTickets((TicketRows(ticket, 0, ()),), 0.0, {}, 0.0)
 
 
 RESTING = Alive(Span.WORK, 100.0, has_stalled=False, rests=True)
@@ -107,7 +107,7 @@ def test_an_actor_that_rests_while_its_rows_do_not_arrive_gets_no_new_deadline()
 def test_an_actor_that_rests_while_the_state_of_its_envs_does_not_arrive_gets_no_new_deadline():
     answers = Answers()
     proxy, deadline = proxy_of(answers)
-    proxy.ready = True
+    answers.futures["start"][0].set_result(Started(1, "node", "127.0.0.1", own_versions()))
     deadline.set(Span.WORK, 1.0)
     proxy.ask_snapshot(8)
     before = deadline.time

@@ -6,7 +6,6 @@ pace allows and writes their rows into the learner's slots; the supervisor resta
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -44,12 +43,11 @@ class RayActing(GatedActing):
     """Actors on a Ray cluster, which a supervisor restarts."""
 
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
-        runtime = parts.plan.runtime
-        plan = parts.plan
+        plan, runtime = parts.plan, parts.plan.runtime
         self._code = sent_code(plan)  # first: it may raise
         self._resources, self._options = resources_of(runtime), options_of(runtime)
         self._runtime_env = runtime_env_of(runtime)
-        self._cluster = _connect(parts.plan, self._runtime_env)
+        self._cluster = _connect(plan, self._resources, self._runtime_env)
         with ExitStack() as made:
             made.callback(self._cluster.close)
             self._cluster.require_resources(self._resources, "an actor", _REMEDY)
@@ -61,16 +59,14 @@ class RayActing(GatedActing):
             made.callback(self._cluster_watch.close)
             require_store = self._cluster_watch.require_raylet
             self._dispatcher = Dispatcher(
-                parts.plan, parts.memory, self.board, bell, own_bell, require_store, self._cluster.logs
+                plan, parts.memory, self.board, bell, own_bell, require_store, self._cluster.logs
             )
             made.pop_all()
         self._supervisor: Supervisor[ActorProxy] = Supervisor(
             self._start, self.board, runtime, reporting, role="actor", work="ticket", changes_result=True
         )
         self._notify = reporting.notify
-        self._incarnations: defaultdict[int, int] = defaultdict(int)
-        """Number of actors that were started, by index."""
-        self._notified_at = self._refused = 0.0
+        self._notified_at, self._refused = 0.0, 0
 
     @property
     def restarts(self) -> int:
@@ -89,7 +85,6 @@ class RayActing(GatedActing):
         origin, snapshot = self._episodes(index, attempt)
         launch = RemoteLaunch(
             index=index,
-            incarnation=self._incarnations[index],
             attempt=attempt,
             folder=None if "working_dir" in self._runtime_env else str(Path.cwd()),
             path=tuple(search_path()),
@@ -99,12 +94,10 @@ class RayActing(GatedActing):
             snapshot=snapshot,
             progress=self.memory.progress,
         )
-        self._incarnations[index] += 1
         remote: Any = ray.remote
         actor = remote(concurrency_groups={CONCURRENCY_GROUP: 1})(RemoteActor)
         proxy = ActorProxy(
             index,
-            launch.incarnation,
             partial(actor.options(**self._options).remote, launch),
             self._cluster,
             self.board.deadlines[index],
@@ -184,13 +177,13 @@ class RayActing(GatedActing):
 _REMEDY = "pass a smaller ray_cpus, ray_gpus or ray_resources, or add such a node"
 
 
-def _connect(plan: Plan, runtime_env: Mapping[str, Any]) -> Cluster:
+def _connect(plan: Plan, resources: Mapping[str, float], runtime_env: Mapping[str, Any]) -> Cluster:
     """Connect to the cluster of a run, or start Ray on this machine."""
     runtime = plan.runtime
     store = runtime.ray_object_store_mb
     return connect(
         runtime.ray_address or LOCAL,
-        local_cpus=runtime.actors * resources_of(runtime).get("CPU", 0.0),
+        local_cpus=runtime.actors * resources.get("CPU", 0.0),
         object_store_memory=_needed_store(plan) if store is None else store * 10**6,
         runtime_env=runtime_env,
     )

@@ -252,13 +252,11 @@ class Dispatcher:
     def _commit(self, proxy: ActorProxy, acted: ActedTickets, message_s: float) -> None:
         """Write the rows of an actor's answer into their slots, and commit its tickets.
 
-        A commit has a ticket and the incarnation of its actor. One of a superseded incarnation is refused: the actor
-        was replaced, and its tickets are acted again.
+        Those of a superseded incarnation are refused: the actor was replaced, and its tickets are acted again.
         """
         waits = self._waits[proxy.index]
         with self._lock:
-            current = self._proxies.get(proxy.index)
-            if current is None or current.incarnation != acted.incarnation:
+            if self._proxies.get(proxy.index) is not proxy:
                 self.refused += len(acted.tickets)
                 return
             waits.messages += message_s

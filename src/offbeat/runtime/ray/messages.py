@@ -23,8 +23,6 @@ class RemoteLaunch:
 
     index: int
     """Index of the actor."""
-    incarnation: int
-    """Number of actors with this index that were started before it in this run."""
     attempt: int
     """Number of recent deaths of the actor with this index."""
     folder: str | None
@@ -69,8 +67,6 @@ class TicketRows(NamedTuple):
 class ActedTickets(NamedTuple):
     """The answer of an actor to its assignments."""
 
-    incarnation: int
-    """That of the actor."""
     tickets: tuple[TicketRows, ...]
     busy_s: float
     """Seconds that it worked on these tickets."""

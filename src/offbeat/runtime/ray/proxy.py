@@ -55,7 +55,6 @@ class ActorProxy:
     def __init__(
         self,
         index: int,
-        incarnation: int,
         place: Callable[[], Any],
         cluster: Cluster,
         deadline: Deadline,
@@ -67,7 +66,6 @@ class ActorProxy:
 
         Args:
             index: index of the actor.
-            incarnation: number of actors with this index before it.
             place: lets Ray place the actor, and returns its handle. Is called again if the actor's node is lost before
                 its process runs: Ray also chooses nodes of which it does not know yet that they are lost.
             cluster: the cluster.
@@ -76,10 +74,10 @@ class ActorProxy:
             on_answer: is called in another thread with each answer.
             on_kill: is called before the actor is killed: its tickets are refused from then on.
         """
-        self.index, self.incarnation = index, incarnation
-        self._place, self._cluster, self._deadline, self._stall_s = place, cluster, deadline, stall_s
+        self.index, self._place, self._cluster = index, place, cluster
+        self._deadline, self._stall_s = deadline, stall_s
         self._on_answer, self._on_kill = on_answer, on_kill
-        self.ready, self.has_ended = False, False
+        self.has_ended = False
         self._end_lock = Lock()
         """Protects `has_ended`, which the learner's thread sets: after that, no deadline of this actor is set, and it
         is not placed."""
@@ -179,7 +177,7 @@ class ActorProxy:
         if self.no_restart_reason:
             self._end_reason = "has other versions"
             return
-        self.started, self.placed, self.ready, self.since = started, True, True, monotonic()
+        self.started, self.placed, self.since = started, True, monotonic()
         self._set_deadline(Span.WORK, self._stall_s + ANSWER_S)  # that of the start is much longer
 
     def _take_rows(self, sent: Sent, acted: ActedTickets) -> None:
@@ -237,6 +235,11 @@ class ActorProxy:
         self._end_reason = self._end_reason or ("was lost with its node" if is_node_lost else "died")
 
     # --- supervision ----------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can act."""
+        return self.started is not None
 
     @property
     def name(self) -> str:

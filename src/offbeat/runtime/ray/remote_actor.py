@@ -166,13 +166,8 @@ class RemoteActor:
         published = dict(zip(dict.fromkeys(assignment.version for assignment in assignments), vectors, strict=False))
         tickets = tuple(self._act(assignment, published.pop(assignment.version, None)) for assignment in assignments)
         self._rest()
-        return ActedTickets(
-            self._launch.incarnation,
-            tickets,
-            clock() - started,
-            dict(self._actor.timings.seconds),
-            self._actor.longest_stall,
-        )
+        seconds = dict(self._actor.timings.seconds)
+        return ActedTickets(tickets, clock() - started, seconds, self._actor.longest_stall)
 
     def _act(self, assignment: Assignment, vector: NDArray[np.float32] | None) -> TicketRows:
         if vector is not None:
