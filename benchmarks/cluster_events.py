@@ -22,7 +22,7 @@ from offbeat.core.pace import OnPolicyPace
 from offbeat.core.seeding import stream
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.ray.dispatcher import IN_FLIGHT
-from offbeat.runtime.ray.proxy import ASK_EVERY_S
+from offbeat.runtime.ray.proxy import ASK_ACTOR_EVERY_S
 
 SENDING, RECEIVING = "sending weights", "receiving rows"
 BUSY = 0.9
@@ -119,7 +119,7 @@ class Cluster:
         If the thread is the limit, an actor is asked less often than every second: once while all its tickets in flight
         are received.
         """
-        questions = min(1 / IN_FLIGHT, self.ticket_s / ASK_EVERY_S) * self.costs.thread.at(0)
+        questions = min(1 / IN_FLIGHT, self.ticket_s / ASK_ACTOR_EVERY_S) * self.costs.thread.at(0)
         return 1e6 * (self.costs.thread.at(self.ticket_bytes) + questions) / self.env_steps
 
     def speed_model(self) -> SpeedModel:
@@ -188,7 +188,7 @@ class _Simulation:
     def run(self, steps: int, warm_up: int) -> Result:
         for actor in range(self._cluster.actors):
             self._hand_out(actor)
-            self._at(ASK_EVERY_S * actor / self._cluster.actors, self._ask, actor)
+            self._at(ASK_ACTOR_EVERY_S * actor / self._cluster.actors, self._ask, actor)
         before: tuple[float, dict[str, float]] = 0.0, dict(self._busy)
         while self._learned < steps:
             self._now, _, handle, arguments = heappop(self._events)
@@ -203,7 +203,7 @@ class _Simulation:
     def _ask(self, actor: int) -> None:
         """Ask an actor whether it makes progress; the next question waits for the answer."""
         answered = self._use("messages", self._cluster.costs.thread.at(0))
-        self._at(max(self._now + ASK_EVERY_S, answered), self._ask, actor)
+        self._at(max(self._now + ASK_ACTOR_EVERY_S, answered), self._ask, actor)
 
     def _at(self, time: float, handle: Any, *arguments: int) -> None:
         self._pushed += 1

@@ -140,7 +140,7 @@ def test_commit_of_a_replaced_actor_is_refused():
 
 @pytest.mark.usefixtures("connected")
 def test_stopped_actor_is_replaced_and_its_process_is_killed():
-    with scene(**HALF, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
+    with scene(**HALF, stall_timeout_s=1.0) as it, patch.object(proxy, "ACTOR_ANSWER_S", 2.0):
         it.begin()
         batches = Batches(it, lag=2)
         batches.take(5)
@@ -156,7 +156,7 @@ def test_stopped_actor_is_replaced_and_its_process_is_killed():
 @pytest.mark.usefixtures("connected")
 def test_actor_that_is_stopped_before_it_has_answered_a_question_is_replaced():
     """Its deadline is then not that of its start any more, which leaves ten minutes to find a node."""
-    with scene(**HALF, stall_timeout_s=1.0) as it, patch.object(proxy, "ANSWER_S", 2.0):
+    with scene(**HALF, stall_timeout_s=1.0) as it, patch.object(proxy, "ACTOR_ANSWER_S", 2.0):
         with patch.object(ActorProxy, "ask"):
             it.begin()
             stopped = pid_of(it, 0)
@@ -245,7 +245,7 @@ def test_no_process_of_ray_outlives_a_run_that_is_killed_or_interrupted(tmp_path
         assert status_of(tmp_path / "run")["state"] == "interrupted"
 
 
-ASKS_OFTEN = "from offbeat.runtime.ray import cluster_watch; cluster_watch.ASK_EVERY_S = 0.2\n"
+ASKS_OFTEN = "from offbeat.runtime.ray import cluster_watch; cluster_watch.ASK_HEAD_EVERY_S = 0.2\n"
 """Code with which a run needs no twenty seconds to notice that the head is lost."""
 LOST = [
     ("raylet", "Ray has ended on this machine: its raylet was stopped or killed"),

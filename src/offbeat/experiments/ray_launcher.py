@@ -6,26 +6,17 @@ any node, and what an experiment knows is in its files, as on one machine.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.config.devices import gpus_of
 from offbeat.core.errors import ConfigError
-from offbeat.experiments.file_digests import FileDigests
 from offbeat.experiments.jobs import Job
-from offbeat.experiments.node_job import Launch, NodeJob
 from offbeat.experiments.ray_nodes import JobNodes
-from offbeat.experiments.ray_process import RayProcess
+from offbeat.experiments.ray_process import Placement, RayProcess
 from offbeat.experiments.sessions import busy_cores_of
-from offbeat.runtime.child import THREAD_VARIABLES
 from offbeat.runtime.ray.cluster import Cluster
-
-CARRIED = ("PYTHONPATH", *THREAD_VARIABLES)
-"""Environment variables that jobs get from this process. All others are those of the node."""
 
 
 def session_resources(
@@ -73,9 +64,7 @@ class RayLauncher:
     """
 
     def __init__(self, cluster: Cluster, resources: Mapping[str, float], jobs: int | None = None) -> None:
-        remedy = "pass --cpus, --gpus or --resources with what a node has, or start a larger node"
-        cluster.require_resources(resources, "a session", remedy)
-        cluster.require_versions()
+        cluster.require(resources, "a session")
         self._cluster, self._resources, self._jobs = cluster, resources, jobs
         self._nodes: JobNodes | None = None
 
@@ -90,42 +79,4 @@ class RayLauncher:
 
     def launch(self, job: Job, arguments: Sequence[str]) -> RayProcess:
         assert self._nodes is not None
-        return RayProcess(_Placement(job, arguments, self._nodes, self._resources))
-
-
-@dataclass(frozen=True, eq=False)
-class _Placement:
-    """Where a job may start, and what it needs there."""
-
-    job: Job
-    arguments: Sequence[str]
-    usable: JobNodes
-    resources: Mapping[str, float]
-
-    @property
-    def nodes(self) -> Sequence[str]:
-        return self.usable.ids
-
-    def actor(self) -> Any:
-        import ray
-        from ray.util.scheduling_strategies import In, NodeLabelSchedulingStrategy
-
-        custom = {name: amount for name, amount in self.resources.items() if name not in ("CPU", "GPU")}
-        one_of: Any = In
-        actor: Any = ray.remote(NodeJob)
-        return actor.options(
-            num_cpus=self.resources["CPU"], num_gpus=self.resources["GPU"], resources=custom,
-            max_concurrency=4, max_restarts=0,
-            scheduling_strategy=NodeLabelSchedulingStrategy({"ray.io/node-id": one_of(*self.nodes)}),
-        ).remote()  # fmt: skip
-
-    def launch(self) -> Launch:
-        output = self.job.output
-        return Launch(
-            list(self.arguments),
-            str(Path.cwd()),
-            str(self.job.log.absolute()),
-            None if output is None else str(output.absolute()),
-            {name: os.environ.get(name) for name in CARRIED},
-            FileDigests.of(path.absolute() for path in self.job.files),
-        )
+        return RayProcess(Placement(job, arguments, self._nodes, self._resources))

@@ -16,7 +16,7 @@ from offbeat.runtime.ray.cluster import Cluster, Node, resources_text, task_on
 
 POLL_EVERY_S = 1.0
 """Seconds between two looks at the nodes of the cluster."""
-ANSWER_S = 60.0
+DISK_ANSWER_S = 60.0
 """Seconds that a node gets to look at the disk. It may have to start a worker of Ray first."""
 
 
@@ -65,8 +65,8 @@ class JobNodes:
         disk = next(parent for parent in (self._folder, *self._folder.parents) if parent.is_dir())
         with _token_in(disk) as (token, content):
             asked = {node.id: _ask(node, token, content) for node in nodes}
-            silent = dict.fromkeys(asked, f"did not answer within {ANSWER_S:g} s")
-            reasons = {**silent, **dict(_answers(asked, ANSWER_S))}
+            silent = dict.fromkeys(asked, f"did not answer within {DISK_ANSWER_S:g} s")
+            reasons = {**silent, **dict(_answers(asked, DISK_ANSWER_S))}
         refused = [f"{node.address} {reasons[node.id]}" for node in nodes if reasons[node.id]]
         if refused:
             raise ConfigError(

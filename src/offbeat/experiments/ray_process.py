@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from offbeat.experiments.file_digests import NETWORK_DISK_TIMEOUT_S
+from offbeat.experiments.file_digests import NETWORK_DISK_TIMEOUT_S, FileDigests
+from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import KILL_S, End
-from offbeat.experiments.node_job import Launch, NodeEnd
-from offbeat.runtime.ray.cluster import cause_of
+from offbeat.experiments.node_job import Launch, NodeEnd, NodeJob
+from offbeat.experiments.ray_nodes import JobNodes
+from offbeat.runtime.child import THREAD_VARIABLES
+from offbeat.runtime.ray.cluster import cause_of, ray_options
 
+CARRIED = ("PYTHONPATH", *THREAD_VARIABLES)
+"""Environment variables that jobs get from this process. All others are those of the node."""
 INTERRUPTED = 130
 """Exit code of a process that was stopped before it started."""
 UNAVAILABLE_S = 30.0
@@ -19,21 +27,42 @@ UNAVAILABLE_S = 30.0
 Result = TypeVar("Result")
 
 
-class Placement(Protocol):
-    """Where a process may start: on nodes that can change while it waits for resources."""
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where a job may start, and what it needs there."""
+
+    job: Job
+    arguments: Sequence[str]
+    usable: JobNodes
+    resources: Mapping[str, float]
 
     @property
     def nodes(self) -> Sequence[str]:
-        """Ids of the nodes that it may start on now."""
-        ...
+        """Ids of the nodes that it may start on now: others may be lost, and join, while it waits for resources."""
+        return self.usable.ids
 
     def actor(self) -> Any:
         """Return a new actor, a `NodeJob`, which Ray creates when one of these nodes has the resources."""
-        ...
+        import ray
+        from ray.util.scheduling_strategies import In, NodeLabelSchedulingStrategy
+
+        one_of: Any = In
+        actor: Any = ray.remote(NodeJob)
+        there = NodeLabelSchedulingStrategy({"ray.io/node-id": one_of(*self.nodes)})
+        options = ray_options(self.resources)
+        return actor.options(**options, max_concurrency=4, max_restarts=0, scheduling_strategy=there).remote()
 
     def launch(self) -> Launch:
         """Return what the actor needs to start the process."""
-        ...
+        output = self.job.output
+        return Launch(
+            list(self.arguments),
+            str(Path.cwd()),
+            str(self.job.log.absolute()),
+            None if output is None else str(output.absolute()),
+            {name: os.environ.get(name) for name in CARRIED},
+            FileDigests.of(path.absolute() for path in self.job.files),
+        )
 
 
 class RayProcess:

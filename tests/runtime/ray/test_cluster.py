@@ -57,20 +57,20 @@ def test_connection_that_the_caller_has_made_is_used_and_stays(nodes: Any) -> No
 
 def test_resources_that_no_node_has_are_refused_with_what_there_is(nodes: Any) -> None:
     with connecting.connect(nodes.address) as connected:
-        connected.require_resources({"CPU": 1, "other": 1}, "an actor", "")
+        connected.require({"CPU": 1, "other": 1}, "an actor", "")
         with pytest.raises(ConfigError, match=r"an actor needs 2 CPU, but no node has that.* with 1 CPU.*: pass less$"):
-            connected.require_resources({"CPU": 2}, "an actor", "pass less")
+            connected.require({"CPU": 2}, "an actor", "pass less")
 
 
 def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None:
     with connecting.connect(nodes.address) as connected:
-        connected.require_versions()
+        connected.require({}, "an actor")
         here = {**cluster.own_versions(), "torch": "1.0"}
         with (
             patch.object(cluster, "own_versions", return_value=here),
             pytest.raises(ConfigError, match=r"torch is \S+ on \S+ and 1.0 here. Install the same versions"),
         ):
-            connected.require_versions()
+            connected.require({}, "an actor")
 
 
 def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason_and_where_to_read_more(nodes: Any) -> None:
@@ -84,7 +84,7 @@ def refusal_of_a_failing_node(connected: cluster.Cluster) -> str:
         raise RuntimeError("no such package")
 
     with patch.object(cluster, "_asking_versions", return_value=fail), pytest.raises(ConfigError) as refused:
-        connected.require_versions()
+        connected.require({}, "an actor")
     return str(refused.value)
 
 
@@ -95,7 +95,7 @@ def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes
         assert len(listed) == 3
         nodes.remove_node(joined, allow_graceful=False)
         with patch.object(connected, "nodes", return_value=listed):
-            connected.require_versions()
+            connected.require({}, "an actor")
 
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
@@ -135,7 +135,7 @@ def start_ray_here() -> None:
         assert dict(os.environ) == environment
         port = started.address.rpartition(":")[2]
         with (
-            patch.object(connecting, "ANSWER_S", 60.0),
+            patch.object(connecting, "PROBE_ANSWER_S", 60.0),
             patch.object(connecting, "_PROBE", connecting._PROBE.replace("canonicalize_bootstrap_address(", "str(")),
             pytest.raises(ConfigError, match=r"asks for a token.*: set RAY_AUTH_MODE=token"),
         ):  # not another address of this machine, where this Ray does not listen
@@ -186,7 +186,7 @@ def test_ray_that_was_started_by_a_killed_process_ends_and_leaves_no_files(tmp_p
 
 
 def test_address_that_nobody_answers_is_refused() -> None:
-    with socket.socket() as silent, patch.object(connecting, "ANSWER_S", 0.5):
+    with socket.socket() as silent, patch.object(connecting, "PROBE_ANSWER_S", 0.5):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]
@@ -201,7 +201,7 @@ def test_the_address_of_a_cluster_that_answers_at_once_is_used(monkeypatch):
 
 def test_a_ray_whose_import_hangs_is_refused(monkeypatch):
     monkeypatch.setattr(connecting, "IMPORT_S", 0.5)
-    monkeypatch.setattr(connecting, "ANSWER_S", 0.0)
+    monkeypatch.setattr(connecting, "PROBE_ANSWER_S", 0.0)
     monkeypatch.setattr(connecting, "_PROBE", "import time; time.sleep(60)")
     with pytest.raises(ConfigError, match=r"Ray could not be imported within 0\.5 s"):
         connecting._answering("10.0.0.1:6379")
@@ -224,7 +224,7 @@ def test_address_of_another_form_is_refused(address: str, message: str, monkeypa
 
 def test_the_message_about_a_cluster_that_does_not_answer_names_the_address_of_ray_address(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    monkeypatch.setattr(connecting, "ANSWER_S", 0.5)
+    monkeypatch.setattr(connecting, "PROBE_ANSWER_S", 0.5)
     with pytest.raises(ConfigError, match=r"at 127.0.0.1:1 \(from RAY_ADDRESS\) .*`ray status --address 127.0.0.1:1`"):
         connecting.connect(connecting.AUTO)
 

@@ -19,7 +19,7 @@ LOGS = ": look at the logs"
 @pytest.fixture
 def raylet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     monkeypatch.chdir(tmp_path)  # the path of such a socket must be short
-    monkeypatch.setattr(cluster_watch, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(cluster_watch, "ASK_HEAD_EVERY_S", 0.0)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("raylet")
         listening.listen()

@@ -50,8 +50,7 @@ class RayActing(GatedActing):
         self._cluster = _connect(plan, self._resources, self._runtime_env)
         with ExitStack() as made:
             made.callback(self._cluster.close)
-            self._cluster.require_resources(self._resources, "an actor", _REMEDY)
-            self._cluster.require_versions()
+            self._cluster.require(self._resources, "an actor", _REMEDY)
             super().__init__(parts, learned, acting_bells=1)
             made.callback(self.gate.discard)
             (bell,), own_bell = self.gate.acting_bells, self.gate.own_bell

@@ -21,6 +21,8 @@ PACKAGES = ("offbeat", "torch", "numpy", "gymnasium")
 KILL_S = 5.0
 """Seconds to wait at the end until processes are killed on their nodes."""
 SAME_VERSIONS = "Install the same versions on all nodes"
+ASK_LESS = "pass --cpus, --gpus or --resources with what a node has, or start a larger node"
+"""What to do if no node has the resources, as the end of a message: for commands that run on a cluster."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ class Cluster:
             if node["Alive"]
         ]
 
-    def require_resources(self, resources: Mapping[str, float], user: str, remedy: str) -> None:
-        """Refuse resources that no node has, whatever else uses them.
+    def require(self, resources: Mapping[str, float], user: str, remedy: str = ASK_LESS) -> None:
+        """Refuse resources that no node has, whatever else uses them, and nodes with other versions than here.
 
         Args:
             resources: resource -> amount that one process needs.
@@ -98,7 +100,7 @@ class Cluster:
             remedy: what to pass instead, as the end of the message.
 
         Raises:
-            ConfigError: with the resources of all nodes.
+            ConfigError: with the resources of all nodes, the differences, or the nodes that cannot run a task.
         """
         nodes = self.nodes()
         if not any(node.has(resources) for node in nodes):
@@ -106,13 +108,10 @@ class Cluster:
             raise ConfigError(
                 f"{user} needs {resources_text(resources)}, but no node has that. The cluster has {listed}: {remedy}"
             )
+        self._require_versions()
 
-    def require_versions(self) -> None:
-        """Refuse nodes that have other versions of Python or of `PACKAGES` than this process.
-
-        Raises:
-            ConfigError: with the differences, or with the nodes that do not answer, or cannot run a task.
-        """
+    def _require_versions(self) -> None:
+        """Refuse nodes that have other versions of Python or of `PACKAGES`, do not answer, or cannot run a task."""
         import ray
 
         ask = _asking_versions()
@@ -221,6 +220,12 @@ def cause_of(error: BaseException) -> str:
 def resources_text(resources: Mapping[str, float]) -> str:
     """Return resources for a message: '4 CPU, 1 GPU'."""
     return ", ".join(f"{amount:g} {name}" for name, amount in resources.items() if amount) or "no resources"
+
+
+def ray_options(resources: Mapping[str, float]) -> dict[str, Any]:
+    """Return resource -> amount as Ray's options of a task or an actor."""
+    custom = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
+    return {"num_cpus": resources.get("CPU", 0.0), "num_gpus": resources.get("GPU", 0.0), "resources": custom}
 
 
 def _countable(resources: Mapping[str, float]) -> dict[str, float]:

@@ -16,9 +16,9 @@ from offbeat.core.errors import ConfigError, RunFailed
 
 CONNECT_S = 30
 """Seconds to connect to the raylet."""
-ASK_EVERY_S = 5.0
+ASK_HEAD_EVERY_S = 5.0
 """Seconds between two questions to the head."""
-ANSWER_S = 1.0
+HEAD_ANSWER_S = 1.0
 """Seconds in which the system of the head's machine must accept a connection, however busy the head is."""
 TRIES = 4
 """Questions without an answer, one after the other, after which the head is lost."""
@@ -62,7 +62,7 @@ class ClusterWatch:
             RunFailed: one of them is lost.
         """
         self.require_raylet()
-        if monotonic() - self._asked_at >= ASK_EVERY_S:
+        if monotonic() - self._asked_at >= ASK_HEAD_EVERY_S:
             self._asked_at = monotonic()
             self._unanswered = 0 if _accepts(self._head) else self._unanswered + 1
             if self._unanswered >= TRIES:
@@ -96,6 +96,6 @@ def _accepts(address: str) -> bool:
     """Whether somebody accepts a connection at host:port."""
     host, _, port = address.rpartition(":")
     with suppress(OSError):
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), HEAD_ANSWER_S).close()
         return True
     return False

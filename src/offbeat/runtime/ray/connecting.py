@@ -27,7 +27,7 @@ LOCAL = "local"
 """The address for which Ray is started on this machine, and ended again."""
 AUTO = "auto"
 """The address of the cluster that RAY_ADDRESS names, or that was started last on this machine."""
-IMPORT_S, ANSWER_S = 120.0, 10.0
+IMPORT_S, PROBE_ANSWER_S = 120.0, 10.0
 """Seconds in which Ray must be imported to ask a cluster, and those that the cluster then gets to answer."""
 LEAST_STORE = 80 << 20
 """Smallest object store that Ray starts, in bytes."""
@@ -141,7 +141,7 @@ def _answering(address: str) -> str:
     if code == 0:
         return printed.strip()
     if code == -signal.SIGALRM:
-        raise _no_answer(address, source, f"within {ANSWER_S:g} s")
+        raise _no_answer(address, source, f"within {PROBE_ANSWER_S:g} s")
     errors = stderr.splitlines()
     if "none" in errors:
         raise ConfigError(
@@ -159,14 +159,14 @@ def _answering(address: str) -> str:
 def _probe(address: str) -> tuple[int, str, str]:
     """Run `_PROBE`; return its exit code and what it has printed. Raise TimeoutExpired if the import of Ray hangs."""
     with subprocess.Popen(  # noqa: S603 - our own code, in the same Python
-        [sys.executable, "-c", _PROBE, address, str(ANSWER_S)],
+        [sys.executable, "-c", _PROBE, address, str(PROBE_ANSWER_S)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
     ) as probe:
         try:
-            printed, errors = probe.communicate(timeout=IMPORT_S + ANSWER_S)
+            printed, errors = probe.communicate(timeout=IMPORT_S + PROBE_ANSWER_S)
         except subprocess.TimeoutExpired:
             probe.kill()
             raise

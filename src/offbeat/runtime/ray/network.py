@@ -13,7 +13,7 @@ from offbeat.runtime.ray.cluster import Cluster, task_on
 
 PROBE_BYTES, PROBES = 16 << 20, 3
 """Bytes of a message that measures the network, and how many are sent."""
-ANSWER_S = 120.0
+MESSAGE_ANSWER_S = 120.0
 """Seconds that such a message may take; the first one waits for a process that Ray starts on the node."""
 
 
@@ -32,9 +32,9 @@ def bytes_per_s(node: str) -> float | None:
     task, times = task_on(node, _put_bytes), []
     with suppress(RayError):
         for _ in range(PROBES):
-            (stored,) = ray.get(task.remote(PROBE_BYTES), timeout=ANSWER_S)
+            (stored,) = ray.get(task.remote(PROBE_BYTES), timeout=MESSAGE_ANSWER_S)
             began = perf_counter()
-            ray.get(stored, timeout=ANSWER_S)
+            ray.get(stored, timeout=MESSAGE_ANSWER_S)
             times.append(perf_counter() - began)
     return PROBE_BYTES / median(times) if times else None
 

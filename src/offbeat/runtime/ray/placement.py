@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.runtime.ray.cluster import ray_options
 
 CPUS = 1.0
 """CPUs of an actor; the default of `ray_cpus`."""
@@ -22,11 +23,8 @@ def resources_of(runtime: RuntimeConfig) -> dict[str, float]:
 
 def options_of(runtime: RuntimeConfig) -> dict[str, Any]:
     """Return the options with which Ray places an actor. Ray does not restart it: the supervisor does."""
-    resources = resources_of(runtime)
     return {
-        "num_cpus": resources.pop("CPU", 0.0),
-        "num_gpus": resources.pop("GPU", 0.0),
-        "resources": resources,
+        **ray_options(resources_of(runtime)),
         "scheduling_strategy": _STRATEGIES[runtime.ray_placement or "pack"],
         "max_restarts": 0,
         "max_task_retries": 0,

@@ -17,9 +17,9 @@ from offbeat.runtime.deadline import Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster, cause_of, version_differences
 from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Started
 
-ASK_EVERY_S = 1.0
+ASK_ACTOR_EVERY_S = 1.0
 """Seconds between two questions whether an actor makes progress."""
-ANSWER_S = 10.0
+ACTOR_ANSWER_S = 10.0
 """Seconds that an answer may take, in addition to the time limit of what the actor does."""
 PLACE_S = 600.0
 """Seconds to wait for a node with room for an actor, and for its process."""
@@ -101,7 +101,7 @@ class ActorProxy:
         """How it ended; empty while it runs."""
         self._reported, self._closed = Event(), Event()
         self._asked_snapshot = -1
-        deadline.set(Span.START, PLACE_S + ANSWER_S)
+        deadline.set(Span.START, PLACE_S + ACTOR_ANSWER_S)
         self._start(place())
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -130,12 +130,12 @@ class ActorProxy:
         self._call("act", list(assignments), *references, then=partial(self._take_rows, sent))
 
     def ask(self) -> None:
-        """Ask whether the actor makes progress, at most every ASK_EVERY_S seconds; place it again if that is due."""
+        """Ask whether the actor makes progress, unless this was asked a moment ago; place it again if that is due."""
         if monotonic() - self._place_lost_at >= PLACE_AGAIN_S:
             with self._end_lock:
                 if not self.has_ended:
                     self._start(self._place())
-        if not self._is_asked and monotonic() - self._asked_at >= ASK_EVERY_S:
+        if not self._is_asked and monotonic() - self._asked_at >= ASK_ACTOR_EVERY_S:
             self._asked_at, self._is_asked = monotonic(), True
             self._call("alive", then=self._take_alive)
 
@@ -178,7 +178,7 @@ class ActorProxy:
             self._end_reason = "has other versions"
             return
         self.started, self.placed, self.since = started, True, monotonic()
-        self._set_deadline(Span.WORK, self._stall_s + ANSWER_S)  # that of the start is much longer
+        self._set_deadline(Span.WORK, self._stall_s + ACTOR_ANSWER_S)  # that of the start is much longer
 
     def _take_rows(self, sent: Sent, acted: ActedTickets) -> None:
         """Pass on rows in the order of the tickets: Ray may bring a small message before an earlier, large one."""
@@ -196,7 +196,7 @@ class ActorProxy:
             if not self._deadline.has_passed:
                 self._set_deadline(alive.span, -1.0, alive.env)
         elif not (alive.rests and self._owes_answer):  # else a message was lost: the deadline stays
-            self._set_deadline(alive.span, max(0.0, alive.left_s) + ANSWER_S)
+            self._set_deadline(alive.span, max(0.0, alive.left_s) + ACTOR_ANSWER_S)
 
     def _set_deadline(self, span: Span, seconds: float, env: int | None = None) -> None:
         """Set the deadline, unless it was killed: it is then that of the next actor with its index.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
-from offbeat.runtime.ray.cluster import Cluster, resources_text
+from offbeat.runtime.ray.cluster import Cluster, ray_options, resources_text
 
 RETRIES = 3
 """Times that a task is repeated because its node was lost."""
@@ -47,8 +47,7 @@ class TaskPool:
     """
 
     def __init__(self, cluster: Cluster, resources: Mapping[str, float], user: str) -> None:
-        cluster.require_resources(resources, user, "pass --cpus, --gpus or --resources with what a node has")
-        cluster.require_versions()
+        cluster.require(resources, user)
         self._cluster, self._resources = cluster, resources
 
     def put(self, value: object) -> Any:
@@ -95,11 +94,8 @@ class TaskPool:
     def _task(self) -> Any:
         import ray
 
-        custom = {name: amount for name, amount in self._resources.items() if name not in ("CPU", "GPU")}
         task: Any = ray.remote(_call)
-        return task.options(
-            num_cpus=self._resources["CPU"], num_gpus=self._resources["GPU"], resources=custom, max_retries=RETRIES
-        )
+        return task.options(**ray_options(self._resources), max_retries=RETRIES)
 
     def _wait(self, waiting: list[Any]) -> list[Any]:
         """Return the tasks that have ended, at least one.
