@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,15 +34,15 @@ def computing_cost() -> Cost:
     computing = Meter()
     with computing:
         sum(number * number for number in range(10_000))
-    return computing.cost(1, Cost(0, 0))
+    return computing.cost(1)
 
 
 def test_a_meter_distinguishes_sleeping_from_computing():
-    sleeping, none = Meter(), Cost(0, 0)
+    sleeping = Meter()
     for _ in range(20):
         with sleeping:
             time.sleep(0.002)
-    assert sleeping.cost(20, none).waits
+    assert sleeping.cost(20).waits
     assert not all(computing_cost().waits for _ in range(100))  # another process may have the core for a while
 
 
@@ -58,12 +59,12 @@ def test_waiting_for_a_core_is_not_waiting_for_something_else(monkeypatch, tmp_p
     meter = Meter()
     with meter:
         computing.write_text("2000 110000000 30\n")
-    meter.cpu, meter.wall = 0.002, 0.1
-    cost = meter.cost(10, Cost(0, 0))
+    meter.cpu, meter.wall, meter._entered = 0.002, 0.1, 0
+    cost = meter.cost(10)
     assert cost.waits
     assert cost.time == pytest.approx(4000)
     meter.without_core = 0.096
-    cost = meter.cost(10, Cost(0, 0))
+    cost = meter.cost(10)
     assert not cost.waits
     assert cost.time == pytest.approx(200)
     assert cost.wall == pytest.approx(10_000)
@@ -77,8 +78,8 @@ def test_a_thread_that_an_env_starts_in_a_measurement_has_its_time_of_waiting_fo
     with meter:
         (tmp_path / "2").mkdir()
         (tmp_path / "2" / "schedstat").write_text("2000 96000000 30\n")
-    meter.cpu, meter.wall = 0.002, 0.1
-    cost = meter.cost(10, Cost(0, 0))
+    meter.cpu, meter.wall, meter._entered = 0.002, 0.1, 0
+    cost = meter.cost(10)
     assert not cost.waits
     assert cost.time == pytest.approx(200)
 
@@ -87,15 +88,15 @@ def test_a_thread_that_an_env_starts_in_a_measurement_has_its_time_of_waiting_fo
 def test_without_times_of_waiting_for_a_core_work_waits_only_if_it_gives_up_its_core(
     monkeypatch, tmp_path, given_up, taken_away
 ):
-    switches = iter([(100, 100), (100 + given_up, 100 + taken_away)])
+    switches = chain([(100, 100)], repeat((100 + given_up, 100 + taken_away)))
     monkeypatch.setattr("offbeat.tuning.costs.THREADS", tmp_path / "missing")
     monkeypatch.setattr(
         "offbeat.tuning.costs.getrusage",
         lambda _who: SimpleNamespace(**dict(zip(("ru_nvcsw", "ru_nivcsw"), next(switches), strict=True))),
     )
     meter = Meter()
-    meter.cpu, meter.wall = 0.002, 0.1
-    assert meter.cost(10, Cost(0, 0)).waits == (given_up > taken_away)
+    meter.cpu, meter.wall, meter._entered = 0.002, 0.1, 0
+    assert meter.cost(10).waits == (given_up > taken_away)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells these times")
@@ -112,13 +113,15 @@ def test_a_thread_that_ends_in_a_measurement_keeps_its_time_of_waiting_for_a_cor
     assert times.without_core_s() >= before > 0
 
 
-def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative():
+def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative(monkeypatch):
+    monkeypatch.setattr("offbeat.tuning.costs._empty_block_s", lambda: (0.05, 0.1))
     meter = Meter()
     meter.cpu, meter.wall, meter._entered = 1.0, 2.0, 4
-    cost = meter.cost(10, Cost(cpu=50_000, wall=100_000))
+    cost = meter.cost(10)
     assert cost.cpu == pytest.approx(80_000)
     assert cost.wall == pytest.approx(160_000)
-    assert meter.cost(10, Cost(cpu=1e9, wall=1e9))[:2] == (0, 0)
+    monkeypatch.setattr("offbeat.tuning.costs._empty_block_s", lambda: (1e3, 1e3))
+    assert meter.cost(10)[:2] == (0, 0)
 
 
 def test_all_env_groups_are_stepped_in_a_measurement(begun):

@@ -15,7 +15,6 @@ TRAFFIC = MessageTraffic(env_steps=1000, row_bytes=100_000, weight_bytes=20_000,
 NETWORK = Network(cores=64, bytes_per_s=1e8)
 COSTS = MessageCosts.from_traffic(TRAFFIC, NETWORK)
 ALONE = Network(cores=64, bytes_per_s=None)
-PROCESSES = runtime_entry("processes")
 
 
 def run(actors: int, cores: int = 2, learning: float = 5.0) -> SpeedModel:
@@ -65,7 +64,7 @@ def test_the_text_shows_the_arithmetic_of_the_slowest_part():
 )
 def test_processes_are_advised_where_one_machine_is_as_fast_as_the_cluster(actors, cores, advice):
     without = run(actors, cores)
-    text = one_machine_text(COSTS.on_cluster(without), without, PROCESSES)
+    text = one_machine_text(COSTS.on_cluster(without), without)
     assert text.endswith(advice)
     assert f"each of the {cores} cores of this machine" in text
 
@@ -73,5 +72,5 @@ def test_processes_are_advised_where_one_machine_is_as_fast_as_the_cluster(actor
 def test_no_machine_is_as_fast_as_a_cluster_with_more_actors_than_it_could_have_cores():
     large = MessageCosts(100.0, 20.0, 0.01, 0.0, Network(10_000, None))
     without = run(actors=5000, learning=0.01)
-    text = one_machine_text(large.on_cluster(without), without, PROCESSES)
+    text = one_machine_text(large.on_cluster(without), without)
     assert text.endswith("no machine with up to 1,024 cores would be as fast as the cluster")

@@ -93,11 +93,10 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     keep_freed_memory()
     hogwild = hogwild_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
     with _built(config if hogwild is None else config.of_worker(0)) as parts:
-        speed = learning_speed(parts, seconds, notify)
+        one_worker = speed = learning_speed(parts, seconds, notify)
         costs, threads = _costs(parts, speed.last_step), parts.threads
-    one_worker_sps = speed.sps
     if hogwild is not None:
-        speed = replace(speed, sps=hogwild, agent_sps=speed.agent_sps / speed.sps * hogwild)
+        speed = replace(one_worker, sps=hogwild, agent_sps=one_worker.agent_sps / one_worker.sps * hogwild)
     several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
     topology = topology_of(config, threads)
     result = results(topology, costs, speed, other_load) | several_agents
@@ -105,7 +104,7 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
         result |= _inference_results(config, topology, costs, speed, seconds)
     run = layout_of(config, threads, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
     if hogwild is not None:
-        in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker_sps)
+        in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker.sps)
         compared = LayoutComparison(run, serial=in_turn, concurrent=run)
     else:
         compared = compare(run, config, others, partial(_measured_layout, costs, seconds))
@@ -251,10 +250,6 @@ def _with_actor_threads(parts: PacedParts, measure: Callable[[float], Measured],
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def _load_text(others: float | None) -> str:
-    return "" if others is None else f" (other processes used {others:.1f} cores when the measurement began)"
-
-
 def _speed_model(topology: Topology, costs: Costs, speed: Speed) -> SpeedModel:
     """Return the model of the run; on a cluster, with what its messages cost."""
     model = costs.speed_model(topology)
@@ -276,9 +271,10 @@ def results(topology: Topology, costs: Costs, speed: Speed, others: float | None
     without, measured = costs.speed_model(topology), _speed_model(topology, costs, speed)
     ideal = measured.with_ideal_learner()
     if speed.sps > MAX_FRACTION * ideal.limit_sps:
+        busy = "" if others is None else f" (other processes used {others:.1f} cores when the measurement began)"
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {ideal.limit_sps:.0f} for this "
-            f"topology: the costs were measured wrongly, most likely because the machine was busy{_load_text(others)}; "
+            f"topology: the costs were measured wrongly, most likely because the machine was busy{busy}; "
             "measure again when it is idle"
         )
     return {

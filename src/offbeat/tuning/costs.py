@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from itertools import count, takewhile
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter, process_time
@@ -91,16 +92,11 @@ class Meter:
         self.without_core += self._scheduler_times.without_core_s() - self._without_core
         self._entered += 1
 
-    def cost(self, env_steps: float, overhead: Cost) -> Cost:
-        """Return the cost per env step.
-
-        Args:
-            env_steps: number of env steps in the `with` blocks.
-            overhead: cost of an empty `with` block, as `meter_overhead` returns it; it is subtracted for each block.
-        """
+    def cost(self, env_steps: float) -> Cost:
+        """Return the cost per env step, without that of the clocks; `env_steps`: their number in the `with` blocks."""
         cpu, wall = (
-            1e6 * max(0.0, spent - 1e-6 * per_block * self._entered) / max(1.0, env_steps)
-            for spent, per_block in ((self.cpu, overhead.cpu), (self.wall, overhead.wall))
+            1e6 * max(0.0, spent - empty * self._entered) / max(1.0, env_steps)
+            for spent, empty in zip((self.cpu, self.wall), _empty_block_s(), strict=True)
         )
         without_core = 1e6 * (self.without_core + self._scheduler_times.of_new_threads_s()) / max(1.0, env_steps)
         waits = wall - without_core > WAIT_RATIO * cpu and (self._scheduler_times.known or self._gave_up_core())
@@ -147,13 +143,19 @@ class _SchedulerTimes:
         return 1e-9 * nanoseconds
 
 
-def meter_overhead() -> Cost:
-    """Return what a meter measures for an empty `with` block, in microseconds: reading the clocks takes time too."""
+def _empty_block_s() -> tuple[float, float]:
+    """Return the CPU time and the wall time of an empty `with` block, in seconds: reading the clocks takes time too."""
     meter, blocks = Meter(), 300
     for _ in range(blocks):
         with meter:
             pass
-    return meter.cost(blocks, Cost(0.0, 0.0))
+    return meter.cpu / blocks, meter.wall / blocks
+
+
+def counted_for(seconds: float) -> Iterator[int]:
+    """Yield 1, 2, 3, ... for `seconds`, at least 1."""
+    until = perf_counter() + seconds
+    yield from takewhile(lambda number: number == 1 or perf_counter() < until, count(1))
 
 
 # --- env ----------------------------------------------------------------------------------------------------
@@ -176,7 +178,6 @@ class EnvStepper:
             _SteppedColumns(envs, policy, stream(seed, "measure", *key_of(index)))
             for index, (envs, policy) in enumerate(policies)
         ]
-        self._overhead = meter_overhead()
 
     def cost(self, seconds: float) -> Cost:
         """Step all columns for `seconds`, at least once, and return the cost."""
@@ -188,7 +189,7 @@ class EnvStepper:
             for columns, of_columns in zip(self._columns, outcomes, strict=True):
                 columns.add(of_columns)
             env_steps += sum(_env_steps_of(outcome) for outcome in outcomes[0])
-        return meter.cost(env_steps, self._overhead)
+        return meter.cost(env_steps)
 
     def _step(self, actions: Sequence[Array]) -> list[list[Outcome]]:
         """Step all envs; return the outcomes of each policy, by group."""
@@ -291,12 +292,11 @@ def act_cost(policies: Sequence[MeasuredPolicy], seconds: float) -> Cost:
     actor, work = Actor(0, 0, columns), Work(0, 0, 0.0, tuple(works))
     actor.start(0)
     actor.act(work)
-    meter, unrolls, until = Meter(), 0, perf_counter() + seconds
-    while not unrolls or perf_counter() < until:
-        unrolls += 1
+    meter = Meter()
+    for unrolls in counted_for(seconds):
         with meter:
             actor.act(work._replace(ticket=unrolls))
-    return meter.cost(unrolls * env_steps, meter_overhead())
+    return meter.cost(unrolls * env_steps)
 
 
 # --- learning -----------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def first_learn_cost(parts: PacedParts, step: int) -> tuple[Cost, float, int]:
         updates = sum(policy.learner.learn(step, 0.0).updates for policy in parts.policies)
     env_steps = parts.trained[0].learner.feed.env_steps_per_use(step)
     loading = 1e6 * sum(_loading_s(policy) for policy in parts.policies) / env_steps
-    return meter.cost(env_steps, meter_overhead())._replace(loading=loading), meter.wall, updates
+    return meter.cost(env_steps)._replace(loading=loading), meter.wall, updates
 
 
 def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
@@ -344,16 +344,16 @@ def _learn_cost(policy: PacedPolicy, step: int, env_steps: float, seconds: float
     """
     algorithm = policy.algorithm
     weights, state = deepcopy(algorithm.weights()), deepcopy(algorithm.state())
-    loading = _loading_s(policy)
-    meter, learned_from, until = Meter(), 0.0, perf_counter() + seconds
-    while not learned_from or perf_counter() < until:
+    loaded_before = _loading_s(policy)
+    meter, learned_from = Meter(), 0.0
+    for _ in counted_for(seconds):
         with meter:
             rehearsed = policy.learner.rehearse(step)
         learned_from += rehearsed if policy.trained else env_steps
         algorithm.load_weights(weights)
         algorithm.restore(state)
-    loading = 1e6 * (_loading_s(policy) - loading) / learned_from
-    return meter.cost(learned_from, meter_overhead())._replace(loading=loading)
+    loading = 1e6 * (_loading_s(policy) - loaded_before) / learned_from
+    return meter.cost(learned_from)._replace(loading=loading)
 
 
 def _loading_s(policy: PacedPolicy) -> float:

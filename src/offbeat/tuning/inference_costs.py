@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -28,7 +27,7 @@ from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
 from offbeat.runtime.inference.server import InferenceServer
 from offbeat.runtime.plan import Plan, PolicyPlan
-from offbeat.tuning.costs import Cost, Meter, meter_overhead
+from offbeat.tuning.costs import Cost, Meter, counted_for
 from offbeat.workers.inference import rows_of
 from offbeat.workers.link import PolicyWork, Work
 
@@ -161,35 +160,38 @@ def _actor_cost(plan: Plan, weights: Sequence[F32], seconds: float) -> Cost:
         acting.load(vector)
         assert acting.network is not None
         networks.append((acting.network, _inputs(policy, plan.runtime.env_groups)))
-    meter, repeated, until = Meter(), 0, perf_counter() + seconds
+    meter, repeated = Meter(), 0
     for network, inputs in networks:
         network.forward(*inputs)  # the first call is slower
-    while not repeated or perf_counter() < until:
+    for _ in counted_for(seconds):
         with meter:  # several at once: the clocks take as long as a small network
             for _ in range(REPETITIONS):
                 for network, inputs in networks:
                     network.forward(*inputs)
         repeated += REPETITIONS
-    return meter.cost(repeated * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups), meter_overhead())
+    return meter.cost(repeated * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups))
 
 
 def _served_costs(plan: Plan, weights: Sequence[F32], seconds: float) -> tuple[Cost, Cost]:
     """Measure requests of all actors of an inference worker, in the actors and in the worker."""
     with _Served(plan, weights) as served:
-        request, batch, repeated, until = Meter(), Meter(), -1, perf_counter() + seconds
-        while repeated < 1 or perf_counter() < until:
-            with request:
-                served.ask()
-            with batch:
-                served.answer()
-            with request:
-                served.take_answers()
-            repeated += 1
-            if not repeated:  # the first batch is slower
-                request, batch = Meter(), Meter()
-    env_steps = repeated * len(served.members) * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups)
-    overhead = meter_overhead()
-    return request.cost(env_steps, overhead), batch.cost(env_steps, overhead)
+        _measure_round(served, Meter(), Meter())  # the first one is slower
+        request, batch, rounds = Meter(), Meter(), 0
+        for _ in counted_for(seconds):
+            _measure_round(served, request, batch)
+            rounds += 1
+    env_steps = rounds * len(served.members) * rows_of(plan.runtime.envs_per_actor, plan.runtime.env_groups)
+    return request.cost(env_steps), batch.cost(env_steps)
+
+
+def _measure_round(served: _Served, request: Meter, batch: Meter) -> None:
+    """Measure one request of each actor, and the batch."""
+    with request:
+        served.ask()
+    with batch:
+        served.answer()
+    with request:
+        served.take_answers()
 
 
 class _Served:

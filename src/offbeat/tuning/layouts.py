@@ -122,12 +122,14 @@ def concurrent_config(config: Config) -> Config:
 
 def layout_of(config: Config, threads: int, predicted_sps: float, achieved_sps: float) -> MeasuredLayout:
     """Return the layout of a run with its speeds; `threads`: those that its learner has."""
-    return replace(MeasuredLayout(*_layout_of(config), predicted_sps, achieved_sps), learner_threads=threads)
+    runtime = config.runtime
+    return MeasuredLayout(runtime.runtime, config.actors, runtime.envs_per_actor, threads, predicted_sps, achieved_sps)
 
 
-def _layout_of(config: Config) -> tuple[str, int, int, int]:
-    """Return the fields of a config's `Layout`."""
-    return config.runtime.runtime, config.actors, config.runtime.envs_per_actor, config.threads
+def _failed(config: Config, error: RunFailed) -> FailedLayout:
+    """Return the layout of a run that has failed."""
+    runtime = config.runtime
+    return FailedLayout(runtime.runtime, config.actors, runtime.envs_per_actor, config.threads, reason=str(error))
 
 
 Measure = Callable[[Config], MeasuredLayout]
@@ -148,11 +150,12 @@ def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measu
         counterpart = _in_processes(config, measure) if in_order else _measured(serial_config(config), measure)
     except ConfigError:  # this runtime does not support the config
         counterpart = None
-    tried = [counterpart, *(_measured(other, measure) for other in others)]
-    found, *more = [layout if isinstance(layout, MeasuredLayout) else None for layout in tried]
+    more = [_measured(other, measure) for other in others]
+    found = counterpart if isinstance(counterpart, MeasuredLayout) else None
     serial, concurrent = (run, found) if in_order else (found, run)
-    failed = tuple(layout for layout in tried if isinstance(layout, FailedLayout))
-    return LayoutComparison(run, serial, concurrent, tuple(filter(None, more)), failed)
+    measured = tuple(layout for layout in more if isinstance(layout, MeasuredLayout))
+    failed = tuple(layout for layout in (counterpart, *more) if isinstance(layout, FailedLayout))
+    return LayoutComparison(run, serial, concurrent, measured, failed)
 
 
 def _in_processes(config: Config, measure: Measure) -> MeasuredLayout | FailedLayout:
@@ -160,7 +163,7 @@ def _in_processes(config: Config, measure: Measure) -> MeasuredLayout | FailedLa
     try:
         chosen = concurrent_config(config)
     except RunFailed as error:
-        return FailedLayout(*_layout_of(config.in_runtime("processes")), reason=str(error))
+        return _failed(config.in_runtime("processes"), error)
     return _measured(chosen, measure)
 
 
@@ -168,7 +171,7 @@ def _measured(config: Config, measure: Measure) -> MeasuredLayout | FailedLayout
     try:
         return measure(config)
     except RunFailed as error:
-        return FailedLayout(*_layout_of(config), reason=str(error))
+        return _failed(config, error)
 
 
 # --- as text ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offbeat.config.runtimes import RuntimeEntry, runtime_entry
+from offbeat.config.runtimes import runtime_entry
 from offbeat.metrics.speed_model import SpeedModel
 from offbeat.runtime.message_traffic import MessageTraffic, Network
 from offbeat.tuning.inference_costs import WORTH
@@ -75,7 +75,7 @@ def message_results(costs: MessageCosts, cluster: SpeedModel, without: SpeedMode
         "network_bytes_per_s": costs.network.bytes_per_s,
         "actors_fed": cluster.actors_fed,
         "messages": feeding_text(cluster, costs),
-        "one_machine": one_machine_text(cluster, without, runtime_entry("processes")),
+        "one_machine": one_machine_text(cluster, without),
     }
 
 
@@ -97,14 +97,14 @@ def feeding_text(cluster: SpeedModel, costs: MessageCosts) -> str:
     )
 
 
-def one_machine_text(cluster: SpeedModel, without: SpeedModel, processes: RuntimeEntry) -> str:
-    """Return whether actors in processes on one machine would be as fast as on the cluster.
+def one_machine_text(cluster: SpeedModel, without: SpeedModel) -> str:
+    """Return whether processes on one machine, an actor for each core, would be as fast as the cluster.
 
     Args:
         cluster: the model of the run on its cluster.
         without: its model without messages, with the cores of this machine.
-        processes: the runtime with actors on one machine. There, it has an actor for each core.
     """
+    processes = runtime_entry("processes")
 
     def reaches(count: int) -> float:
         topology = replace(without.topology, runtime=processes, actors=count, cores=count)

@@ -23,6 +23,7 @@ from offbeat.runtime.message_traffic import MessageTraffic, SendsMessages
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of
 from offbeat.runtime.supervisor import Notify, Reporting
+from offbeat.tuning.costs import counted_for
 from offbeat.tuning.message_costs import MessageCosts
 from offbeat.workers.learner import Learned
 
@@ -106,10 +107,10 @@ def _speed(
         # The learners have ended, with their loaders, which wait on bells of `acting`.
     finally:
         acting.close()
-    seconds = timed[-1].ended - warm[-1].ended
+    took = timed[-1].ended - warm[-1].ended
     return Speed(
-        sps=env_steps / seconds,
-        agent_sps=sum(step.agent_steps for step in timed) / seconds,
+        sps=env_steps / took,
+        agent_sps=sum(step.agent_steps for step in timed) / took,
         policy_lag_mean=float(np.mean([step.lag_mean for step in timed if step.lag_mean is not None] or [0.0])),
         policy_lag_max=max((step.lag_max for step in timed if step.lag_max is not None), default=0.0),
         last_step=timed[-1].number,
@@ -149,8 +150,7 @@ def hogwild_sps(config: Config, seconds: float, notify: Notify) -> float:
 
 def _supervise_for(seconds: float, pool: WorkerPool) -> None:
     """Let the workers run for `seconds`, and discard their reports."""
-    until = perf_counter() + seconds
-    while perf_counter() < until:
+    for _ in counted_for(seconds):
         pool.wait()
         pool.reports.clear()
 
