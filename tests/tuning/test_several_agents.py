@@ -116,9 +116,9 @@ def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
     counted: list[float] = []
     cost = costs.Meter.cost
 
-    def counting(meter: costs.Meter, steps: float, overhead: Any) -> costs.Cost:
+    def counting(meter: costs.Meter, steps: float) -> costs.Cost:
         counted.append(steps)
-        return cost(meter, steps, overhead)
+        return cost(meter, steps)
 
     monkeypatch.setattr(costs.Meter, "cost", counting)
     parts = build(small(MIXED, runtime="serial", policies="separate", envs_per_actor=2, unroll_length=16))

@@ -12,7 +12,6 @@ from typing import Any
 from offbeat.config.config import Config
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.messages import ignore
 from offbeat.metrics.expectation import FACTOR
 from offbeat.metrics.text import counted
 from offbeat.tuning.auto_layout import with_measured_topology
@@ -117,7 +116,7 @@ def concurrent_config(config: Config) -> Config:
     runtime = replace(runtime, max_lag=runtime.max_lag or runtime.entry.default_max_lag)
     if runtime.lag == "bounded" and runtime.batch_unrolls == runtime.actors:
         runtime = replace(runtime, split="measured")
-    return with_measured_topology(replace(processes, runtime=runtime), ignore).config
+    return with_measured_topology(replace(processes, runtime=runtime)).config
 
 
 def layout_of(config: Config, threads: int, predicted_sps: float, achieved_sps: float) -> MeasuredLayout:
