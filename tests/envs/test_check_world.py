@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.sample_envs import wrong_worlds
 
@@ -54,6 +56,7 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("ListsAnInfo", "error", "step 2 of the episode raised ValueError: the info of agent b is a list, not a dict"),
         ("ReturnsFourValues", "error", "step 2 of the episode raised ValueError: step() returned 4 values"),
         ("RaisesAnError", "error", "step 2 of the episode raised ZeroDivisionError: the field has no width"),
+        ("RefusesProgress", "error", "set_progress(0.0) raised RuntimeError: not now"),
         ("NeverEnds", "warning", "the world did not end in 60 random steps"),
         ("PaysTooMuch", "warning", "agent b: rewards are as large as 1e+05"),
         ("ShowsLargeImages", "warning", "agent a: observation has images of 240 x 320 pixels"),
@@ -96,6 +99,17 @@ def test_a_world_without_an_end_is_correct_with_a_time_limit() -> None:
 def test_a_run_in_a_world_whose_state_a_checkpoint_cannot_store_is_refused() -> None:
     with pytest.raises(ConfigError, match="rules is of type method: let it return a dict"):
         preflight_world(wrong("SavesAnObject"))
+
+
+def test_a_run_in_a_world_that_refuses_the_progress_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"set_progress\(0.0\) raised RuntimeError: not now"):
+        preflight_world(wrong("RefusesProgress"))
+
+
+@pytest.mark.parametrize("refuse", [preflight_world, check_env])
+def test_a_parameter_of_the_curriculum_that_a_world_does_not_have_is_refused(refuse: Callable[..., object]) -> None:
+    with pytest.raises(ConfigError, match=f"curriculum sets wind, but {wrong('Sound')} has no such attribute"):
+        refuse(wrong("Sound"), settings=EnvConfig(curriculum=("wind 0:1 1:2",)))
 
 
 def test_the_command_checks_worlds_and_ends_with_1_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -177,6 +177,11 @@ class FailsToClose(Sound):
         raise RuntimeError("the window is gone")
 
 
+class RefusesProgress(Sound):
+    def set_progress(self, fraction: float) -> None:  # noqa: ARG002
+        raise RuntimeError("not now")
+
+
 class NeverEnds(Sound):
     def wrong(self, *parts: Any) -> Any:
         self.age = 1

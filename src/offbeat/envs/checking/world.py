@@ -10,7 +10,6 @@ from typing import Any
 from offbeat.config.env import EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import EnvFailed
-from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, Tree
 from offbeat.envs.checking.parts import (
     SEED,
@@ -29,8 +28,7 @@ from offbeat.envs.contract import Envs
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep
-from offbeat.envs.worlds.make import existing, make_world, spec_of_world
-from offbeat.envs.worlds.worlds import Worlds
+from offbeat.envs.worlds.make import make_worlds, spec_of_world
 
 MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
 """Parts of a `WorldStep` that have a value for each agent. The first and the last one are given at a reset too."""
@@ -305,11 +303,8 @@ def _first_unequal(one: Array, other: Array) -> int | None:
 @contextmanager
 def _made(spec: WorldSpec, count: int, settings: EnvConfig) -> Iterator[Mapping[str, Envs]]:
     """Make worlds, each agent with a policy of its own; their columns by agent."""
-    members = [existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
     owners = {agent: (agent,) for agent in spec.names}
-    seeds = [derive_seed(SEED, "check", world) for world in range(count)]
-    worlds = Worlds(spec, members, owners, groups=[slice(0, count)], seeds=seeds)
-    with closing(worlds):
+    with closing(make_worlds(spec, count, owners, seed=SEED, role="check", settings=settings)) as worlds:
         worlds.set_progress(0.0)
         yield worlds.envs
 

@@ -204,7 +204,8 @@ def preflight_world(
     `saves`: whether its state will be saved in checkpoints.
 
     Raises:
-        ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
+        ConfigError: the env cannot be made or has no parameter of the curriculum, or in these steps it raises an
+            exception or returns NaN or a wrong shape.
     """
     settings = settings.completed(env_id)
     world = make_world(env_id, settings.kwargs)
@@ -215,7 +216,9 @@ def preflight_world(
             first = world.reset(PREFLIGHT_SEED)
             spec = spec_of_world(env_id, world, first, settings)
             owners = {agent: (agent,) for agent in spec.names}
-            worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
+            curriculum = parameters(settings.curriculum)
+            worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED], curriculum=curriculum)
+            worlds.set_progress(0.0)
             _take_random_steps(worlds, steps)
             if saves:
                 require_savable(env_id, worlds.envs)
