@@ -78,6 +78,12 @@ def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
     assert finding.remedy
 
 
+def test_a_fault_and_an_end_in_the_last_step_of_a_check_are_found() -> None:
+    (finding,) = check_env(wrong("HasNaN"), steps=2)
+    assert "agent b, step 2 of the episode: the observation has NaN" in finding.problem
+    assert check_env(wrong("Sound"), steps=max(wrong_worlds.LIVES.values())) == []
+
+
 def test_a_world_whose_close_fails_is_checked_and_trained_with_a_warning() -> None:
     raised = r"FailsToClose: close\(\) raised RuntimeError: the window is gone"
     with pytest.warns(UserWarning, match=raised):

@@ -107,19 +107,20 @@ class _CheckedWorld:
             stepped: is called after each of them.
         """
         step, ends, age = first, 0, 0
-        for _ in range(steps):
+        for taken in range(steps + 1):
+            if taken:
+                self._where = f"step {age} of the episode" if age else "reset"
+                try:
+                    step = self._world.step(self._actions(step)) if age else self._world.reset(None)
+                except FAILURES as error:
+                    yield raised(self._where, error)
+                    return
+                stepped()
             findings = list(self._new_findings(step))
             yield from findings
             if any(finding.severity == "error" for finding in findings):
                 return
             ends, age = ends + step.over, 0 if step.over else age + 1
-            self._where = f"step {age} of the episode" if age else "reset"
-            try:
-                step = self._world.step(self._actions(step)) if age else self._world.reset(None)
-            except FAILURES as error:
-                yield raised(self._where, error)
-                return
-            stepped()
         yield from self._at_end(ends, steps)
 
     def _actions(self, step: WorldStep) -> dict[str, Any]:
