@@ -45,6 +45,15 @@ def test_a_mask_may_allow_nothing_in_a_row_without_a_decision(monkeypatch: pytes
     assert check_env(spec.id, steps=50) == []
 
 
+def test_a_check_makes_only_envs_that_it_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Waiting] = []
+    spec = gym.envs.registration.EnvSpec("curious/Counted-v0", lambda: made.append(Waiting()) or made[-1])
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+    assert check_env(spec.id, columns=3, steps=20) == []
+    # To read its spec, to step one alone, to compare two rollouts of 3 columns, and to save and restore 3 columns.
+    assert len(made) == 1 + 1 + 2 * 3 + 2 * 3
+
+
 @pytest.mark.parametrize(
     ("name", "severity", "seen"),
     [

@@ -5,7 +5,7 @@ Worlds with several agents are checked by `check_world`, and tested before a run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import EnvSpec
+from offbeat.core.types import INFO_MASK, EnvSpec
 from offbeat.envs.checking.parts import (
     SEED,
     ActionSampler,
@@ -32,7 +32,7 @@ from offbeat.envs.checking.parts import (
 )
 from offbeat.envs.checking.rows import first_difference, rollout, started
 from offbeat.envs.checking.snapshots import can_save, check_snapshots, require_savable
-from offbeat.envs.checking.tasks import TASKS, check_tasks, has_tasks, set_first_task
+from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_tasks, set_first_task
 from offbeat.envs.checking.values import Values
 from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs, InfoSignals
@@ -85,13 +85,16 @@ def check_env(
     world = make_world(env_id, settings.kwargs)
     if world is not None:
         return check_world(env_id, world, columns, steps, settings, stepped)
-    findings = list(_check_single(env_id, steps, settings, stepped))
-    if not any(finding.severity == "error" for finding in findings):
+    findings, tasks = _check_single(env_id, steps, settings, stepped)
+    if tasks is not None and not _has_error(findings):
         findings += check_tasks(env_id, settings)
-    if not any(finding.severity == "error" for finding in findings):
-        tasks = TASKS if has_tasks(env_id, settings) else None
+    if not _has_error(findings):
         findings += _check_columns(env_id, columns, steps, settings, tasks, stepped)
     return list(dict.fromkeys(findings))
+
+
+def _has_error(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
 
 
 def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: TaskSample | None = None) -> EnvSpec:
@@ -118,32 +121,30 @@ def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: T
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------
 
 
-def _check_single(env_id: str, steps: int, settings: EnvConfig, stepped: Callable[[], None]) -> Iterator[Finding]:
+def _check_single(
+    env_id: str, steps: int, settings: EnvConfig, stepped: Callable[[], None]
+) -> tuple[list[Finding], TaskSample | None]:
+    """Return the faults of one env, and the tasks to try if it has tasks."""
     with closing(make_envs(env_id, 1, seed=SEED, settings=settings)) as envs:  # refuses what is not supported
         spec = envs.spec
-    yield from (Finding("warning", *note) for note in image_notes(spec.observation))
+    findings = [Finding("warning", *note) for note in image_notes(spec.observation)]
     env = adapter_of(env_id).make_single(env_id, settings)
     if env is None:
-        return
-    ends = None
+        return findings, None
     with closed_or_warn(env, env_id):
-        finding = set_first_task(env, env_id)
-        if finding is None:
-            ends = yield from _check_steps(env, spec, settings, steps, stepped)
-        else:
-            yield finding
-    if ends == 0 and spec.time_limit is None:
-        yield Finding(
-            "warning",
-            f"no episode ended in {steps} random steps, and there is no time limit",
-            "register the env with max_episode_steps, or train with --set max_episode_steps=N",
-        )
+        findings += _check_steps(env, spec, settings, steps, stepped)
+        findings += check_methods(env)
+        return findings, TASKS if has_tasks(env) else None
 
 
 def _check_steps(
     env: gym.Env[Any, Any], spec: EnvSpec, settings: EnvConfig, steps: int, stepped: Callable[[], None]
-) -> Generator[Finding, None, int | None]:
-    """Yield the faults of each call; return how many episodes ended, None if an error stopped the check."""
+) -> Iterator[Finding]:
+    """Yield the faults of each call."""
+    fault = set_first_task(env, spec.id)
+    if fault is not None:
+        yield fault
+        return
     observation = read_space(env.observation_space, settings.ignore_observations)
     calls, values = _Calls(env, spec), Values(observation, env.action_space, settings)
     ends, taken, failed = 0, 0, False
@@ -151,7 +152,7 @@ def _check_steps(
         parts = calls.next(f"step {taken} of the check")
         if isinstance(parts, Finding):
             yield parts
-            return None
+            return
         for finding in check_parts(observation, parts):
             failed |= finding.severity == "error"
             yield finding
@@ -162,10 +163,15 @@ def _check_steps(
             stepped()
         if (fault := calls.prepare_next(parts)) is not None:
             yield fault
-            return None
+            return
         ends += calls.resets
     yield from values.findings()
-    return ends
+    if not ends and spec.time_limit is None:
+        yield Finding(
+            "warning",
+            f"no episode ended in {steps} random steps, and there is no time limit",
+            "register the env with max_episode_steps, or train with --set max_episode_steps=N",
+        )
 
 
 class _Calls:
@@ -225,13 +231,14 @@ def _check_columns(
         for _ in range(2):
             with started(env_id, columns, "check", settings, tasks) as (envs, first):
                 rollouts.append(rollout(envs, first, steps, stepped))
+                savable = can_save({"": envs})
         first, second = rollouts
         if (difference := first_difference(first, second)) is not None:
             problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
             yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
             return
-        with started(env_id, columns, "check", settings, tasks) as (envs, reset):
-            if can_save({"": envs}):
+        if savable:
+            with started(env_id, columns, "check", settings, tasks) as (envs, reset):
                 make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
                 yield from check_snapshots({"": envs}, {"": reset}, make, steps)
         if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
@@ -246,14 +253,17 @@ def _new_columns(
     spec: EnvSpec, env_id: str, columns: int, settings: EnvConfig, tasks: TaskSample | None
 ) -> Iterator[Mapping[str, Envs]]:
     """Make envs with this spec, which may have a mask from infos, without a reset."""
-    for info_mask in (False, True):
-        made = make_envs(
-            env_id, columns, seed=SEED, role="restored", settings=settings, info_mask=info_mask, tasks=tasks
-        )
-        with closing(made) as envs:
-            if envs.spec.mask == spec.mask:
-                yield {"": envs}
-                return
+    made = make_envs(
+        env_id,
+        columns,
+        seed=SEED,
+        role="restored",
+        settings=settings,
+        info_mask=spec.mask == INFO_MASK,
+        tasks=tasks,
+    )
+    with closing(made) as envs:
+        yield {"": envs}
 
 
 def _fault_of_columns(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from offbeat.config.env import EnvConfig
-from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
@@ -21,9 +20,7 @@ from offbeat.envs.adapters.gymnasium.tasks import (
 )
 from offbeat.envs.checking.parts import SEED, Finding, failure
 from offbeat.envs.checking.rows import rollout, started
-from offbeat.envs.make import adapter_of, task_envs
-
-T = TypeVar("T")
+from offbeat.envs.make import task_envs
 
 STEPS = 30
 """Number of env steps in each task."""
@@ -35,7 +32,7 @@ TASKS = TaskSample(SEED, train=4, test=2)
 
 def set_first_task(env: Any, env_id: str) -> Finding | None:
     """Set the first task of an env with tasks, which may need one before it is reset; return the fault, if any."""
-    if not _is_complete(env):
+    if not has_tasks(env):
         return None
     try:
         TaskSetter([env], TASKS, env_id)
@@ -44,51 +41,31 @@ def set_first_task(env: Any, env_id: str) -> Finding | None:
     return None
 
 
-def has_tasks(env_id: str, settings: EnvConfig) -> bool:
+def has_tasks(env: Any) -> bool:
     """Whether an env has both methods of an env with tasks, which can be called as meta-learning calls them."""
-    return bool(_of_single(env_id, settings, _is_complete))
-
-
-def check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
-    """Yield the faults of the tasks of an env; nothing for an env that has neither method of an env with tasks."""
-    fault = _of_single(env_id, settings, _incomplete)
-    if fault is not None:
-        yield fault
-    elif has_tasks(env_id, settings):
-        yield from _check_tasks(env_id, settings)
-
-
-def _of_single(env_id: str, settings: EnvConfig, read: Callable[[Any], T]) -> T | None:
-    """Return what `read` returns for one env; None if there is only a vector env."""
-    env = adapter_of(env_id).make_single(env_id, settings)
-    if env is None:
-        return None
-    with closed_or_warn(env, env_id):
-        return read(env)
-
-
-def _is_complete(env: Any) -> bool:
     return len(_methods(env)) == len(TASK_METHODS) and samples_with_generator(env)
 
 
-def _incomplete(env: Any) -> Finding | None:
-    """Return the finding for an env that has some of what an env with tasks has; None for all or nothing of it."""
+def check_methods(env: Any) -> Iterator[Finding]:
+    """Yield the fault of an env that has some of what an env with tasks has; nothing for all or nothing of it."""
     methods = _methods(env)
-    if not methods or _is_complete(env):
-        return None
+    if not methods or has_tasks(env):
+        return
     remedy = "add it, or wrap the env in offbeat.TaskWrapper; other algorithms than pearl do not use tasks"
     if len(methods) == 1:
         missing = SAMPLE_TASKS if SET_TASK in methods else SET_TASK
-        return Finding("warning", f"the env has the method {methods[0]}, but no {missing}", remedy)
+        yield Finding("warning", f"the env has the method {methods[0]}, but no {missing}", remedy)
+        return
     problem = f"{SAMPLE_TASKS} of the env is not that of meta-learning: it does not accept the arguments n and random"
-    return Finding("warning", problem, remedy.replace("add it", "add them"))
+    yield Finding("warning", problem, remedy.replace("add it", "add them"))
 
 
 def _methods(env: Any) -> list[str]:
     return [name for name in TASK_METHODS if has_method(env, name)]
 
 
-def _check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
+def check_tasks(env_id: str, settings: EnvConfig) -> Iterator[Finding]:
+    """Yield the faults of the tasks of an env that has them."""
     try:
         rows = [_rows_in_task(env_id, settings, task) for task in (*TASKS.train_tasks, *TASKS.test_tasks)]
         repeated = _rows_in_task(env_id, settings, TASKS.test_tasks[-1])

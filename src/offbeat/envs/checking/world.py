@@ -10,7 +10,7 @@ from typing import Any
 from offbeat.config.env import EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import EnvFailed
-from offbeat.core.types import Array, Tree
+from offbeat.core.types import Tree
 from offbeat.envs.checking.parts import (
     SEED,
     ActionSampler,
@@ -21,7 +21,7 @@ from offbeat.envs.checking.parts import (
     kind_of,
     raised,
 )
-from offbeat.envs.checking.rows import rollouts
+from offbeat.envs.checking.rows import first_difference, rollouts
 from offbeat.envs.checking.snapshots import can_save, check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
@@ -63,7 +63,10 @@ def check_world(
         checked = _CheckedWorld(world, spec, settings)
         findings = [*_check_images(spec), *checked.check(first, steps, stepped)]
     if not any(finding.severity == "error" for finding in findings):
-        findings += _check_several(spec, count, steps, settings, stepped)
+        try:
+            findings += _compare_worlds(spec, count, steps, settings, stepped)
+        except EnvFailed as error:
+            findings.append(failure(error))
     return list(dict.fromkeys(findings))
 
 
@@ -189,7 +192,7 @@ class _CheckedWorld:
             "reward": step.rewards[agent],
             "terminated": step.terminations[agent],
             "truncated": step.truncations[agent],
-            "info": self._info(agent, step),
+            "info": step.infos.get(agent, {}),
         }
         yield from self._check_parts(agent, parts)
 
@@ -198,9 +201,6 @@ class _CheckedWorld:
         if not any(finding.severity == "error" for finding in findings):
             self._values[agent].add(parts)
         return findings
-
-    def _info(self, agent: str, step: WorldStep) -> Any:
-        return step.infos.get(agent, {})
 
     def _check_new(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
         """Check what agents get that appear in this step."""
@@ -213,7 +213,7 @@ class _CheckedWorld:
                 continue
             self._alive.add(agent)
             self._seen.add(agent)
-            parts = {"observation": observation, "info": self._info(agent, step)}
+            parts = {"observation": observation, "info": step.infos.get(agent, {})}
             yield from ((agent, finding) for finding in self._check_parts(agent, parts))
 
     def _check_next(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
@@ -228,7 +228,7 @@ class _CheckedWorld:
                 problem = "is to act, but it has no observation"
                 yield agent, Finding("error", problem, "return an observation for each agent in the env's agents")
             elif agent in self._alive and agent in step.observations:
-                parts = {"observation": step.observations[agent], "info": self._info(agent, step)}
+                parts = {"observation": step.observations[agent], "info": step.infos.get(agent, {})}
                 finding = self._masks[agent].read(parts)
                 if finding is not None:
                     yield agent, finding
@@ -240,16 +240,6 @@ Rollout = dict[str, Tree]
 """Agent -> name -> [steps + 1, worlds, ...]."""
 
 
-def _check_several(
-    spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
-) -> Iterator[Finding]:
-    """Yield the faults of several actors' worlds."""
-    try:
-        yield from _compare_worlds(spec, count, steps, settings, stepped)
-    except EnvFailed as error:
-        yield failure(error)
-
-
 def _compare_worlds(
     spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
 ) -> Iterator[Finding]:
@@ -258,19 +248,24 @@ def _compare_worlds(
     Raises:
         EnvFailed: a world fails.
     """
-    first, second = (_rollout(spec, count, steps, settings, stepped) for _ in range(2))
+    made = []
+    for _ in range(2):
+        with _made(spec, count, settings) as columns:
+            made.append(rollouts(columns, _reset(columns), steps, stepped))
+            savable = can_save(columns)
+    first, second = made
     remedy = "draw all random numbers from a generator that reset(seed=seed) starts, and continue it at seed=None"
     difference = _first_difference(first, second)
     if difference is not None:
-        agent, row = difference
+        row, agent = difference
         problem = (
             f"agent {agent}, row {row}: the same seed and the same actions give different rows: a run trains, but "
             "cannot be repeated"
         )
         yield Finding("warning", problem, remedy)
         return
-    with _made(spec, count, settings) as columns:
-        if can_save(columns):
+    if savable:
+        with _made(spec, count, settings) as columns:
             yield from check_snapshots(columns, _reset(columns), partial(_made, spec, count, settings), steps)
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
     if count > 1 and _first_difference(of_first, of_second) is None:
@@ -279,26 +274,13 @@ def _compare_worlds(
 
 
 def _of_world(rows: Tree, world: int) -> Tree:
-    return {name: leaf[:, world] for name, leaf in rows.items()}
+    return {name: leaf[:, world : world + 1] for name, leaf in rows.items()}
 
 
-def _first_difference(first: Rollout, second: Rollout) -> tuple[str, int] | None:
-    """Return the agent and the row of the first difference; None if all rows are equal."""
-    found = [
-        (row, agent)
-        for agent, rows in first.items()
-        for name, leaf in rows.items()
-        if (row := _first_unequal(leaf, second[agent][name])) is not None
-    ]
-    if not found:
-        return None
-    row, agent = min(found)
-    return agent, row
-
-
-def _first_unequal(one: Array, other: Array) -> int | None:
-    unequal = (one != other).reshape(len(one), -1).any(axis=1)
-    return int(unequal.argmax()) if unequal.any() else None
+def _first_difference(first: Rollout, second: Rollout) -> tuple[int, str] | None:
+    """Return the row and the agent of the first difference; None if all rows are equal."""
+    found = ((first_difference(rows, second[agent]), agent) for agent, rows in first.items())
+    return min(((difference.row, agent) for difference, agent in found if difference is not None), default=None)
 
 
 @contextmanager
@@ -308,15 +290,6 @@ def _made(spec: WorldSpec, count: int, settings: EnvConfig) -> Iterator[Mapping[
     with closing(make_worlds(spec, count, owners, seed=SEED, role="check", settings=settings)) as worlds:
         worlds.set_progress(0.0)
         yield worlds.envs
-
-
-def _rollout(spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]) -> Rollout:
-    """Take the same random actions in all worlds; return the observations of each row and the rest of the row before.
-
-    Row 0 has the first observations.
-    """
-    with _made(spec, count, settings) as columns:
-        return rollouts(columns, _reset(columns), steps, stepped)
 
 
 def _reset(columns: Mapping[str, Envs]) -> dict[str, Tree]:
