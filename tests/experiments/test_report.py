@@ -6,6 +6,7 @@ import time
 
 from offbeat.experiments import report
 from offbeat.experiments.report import as_markdown
+from offbeat.run_directory.directory import RunDirectory
 
 
 def test_a_vertical_bar_in_a_cell_does_not_begin_another_one():
@@ -39,3 +40,17 @@ def test_graphs_are_drawn_again_only_after_new_metrics(tmp_path, monkeypatch):
     assert plotted() == ["trial-001", tmp_path.name]
     (trials[0] / "return-time.png").unlink()
     assert plotted() == ["trial-000"]
+
+
+def test_an_experiment_with_a_finished_session_without_its_metrics_is_not_plotted_and_says_why(tmp_path):
+    run = RunDirectory(tmp_path / "trial-000/seed-1")
+    run.path.mkdir(parents=True)
+    for file in (run.path.parent / "trial.toml", run.config, tmp_path / "experiment.json"):
+        file.touch()
+    said: list[str] = []
+    report.plot_experiment(tmp_path, [run.path.parent], said.append)
+    assert said == []  # it has no returns yet
+    run.write_status("finished")
+    report.plot_experiment(tmp_path, [run.path.parent], said.append)
+    assert [text.partition(":")[0] for text in said] == ["trial-000 is not plotted", f"{tmp_path.name} is not plotted"]
+    assert "metrics.jsonl is missing, but the run has finished" in said[0]

@@ -17,7 +17,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.plots.curves import MOST_NAMED, draw_runs, plot_runs
 from offbeat.plots.labels import labels_of
 from offbeat.plots.panels import read_panels
-from offbeat.plots.runs import Curve, aligned, has_returns, moving_average, read_run, runs_of
+from offbeat.plots.runs import GRID_POINTS, Curve, aligned, has_returns, moving_average, read_run, runs_of
 from offbeat.run_directory.directory import RunDirectory
 
 
@@ -180,6 +180,16 @@ def test_curves_over_the_same_points_are_not_interpolated():
     x, y = aligned([curve, curve])
     assert x.tolist() == [1.0, 2.0, 7.0]
     assert y.tolist() == [[3.0, 1.0, 2.0]] * 2
+
+
+def test_a_band_over_many_equal_points_has_some_of_them_and_both_ends(tmp_path):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed, lines=1000) for seed in range(2)]
+    for run in runs:
+        (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().replace("eval_return_mean", "other"))
+    (band,) = draw_runs(runs, "time").axes[0].collections
+    x = band.get_paths()[0].vertices[:, 0] * 60  # in minutes
+    assert len(x) < 2 * GRID_POINTS + 5
+    assert (x.min(), x.max()) == (3.0, 2997.0)
 
 
 def test_curves_with_disjoint_ranges_have_no_common_point():
@@ -533,6 +543,13 @@ def test_runs_of_equal_settings_and_seed_are_named_by_their_directories(tmp_path
     assert legend(plot_runs(runs, out=tmp_path / "two.svg"))[:2] == ["before", "after"]
     runs.append(make_run(tmp_path / "other", seed=1))
     assert legend(plot_runs(runs, out=tmp_path / "three.svg"))[:2] == ["2 seeds", "after (seed 0)"]
+
+
+def test_runs_of_equal_settings_and_seed_in_folders_of_equal_name_are_named_by_more_of_their_paths(tmp_path):
+    runs = [make_run(tmp_path / name / "run") for name in ("old", "new")]
+    assert legend(plot_runs(runs, out=tmp_path / "a.svg"))[:2] == ["old/run", "new/run"]
+    sessions = [run for name in ("old", "new") for run in runs_of(make_trial(tmp_path / name, 0))]
+    assert legend(plot_runs(sessions, out=tmp_path / "a.svg"))[:2] == ["old/trial-000", "new/trial-000"]
 
 
 def test_the_plot_of_an_experiment_has_the_sessions_with_returns(tmp_path):

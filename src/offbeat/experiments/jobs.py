@@ -88,12 +88,12 @@ class Job(ABC):
             return "lost"
         line = self.last_line()
         limited = self.is_over(line) and saved >= line.get("env_steps", 0)  # else the run has failed after the line
-        finished = self.run.read_status().get("state") == "finished" or saved >= self.steps or limited
+        finished = self.run.has_state("finished") or saved >= self.steps or limited
         return "finished" if finished else "unfinished"
 
     def has_failed(self) -> bool:
         """Whether the run has ended with an error, in this start or in an earlier one, and is not finished."""
-        return self.run.read_status().get("state") == "failed" and self.status() != "finished"
+        return self.run.has_state("failed") and self.status() != "finished"
 
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
         """Whether a metrics line has reached a limit of the run that is not in env steps."""

@@ -18,7 +18,7 @@ from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, rounded
 from offbeat.plots.curves import draw_runs
 from offbeat.plots.figures import write_figure
-from offbeat.plots.runs import XAxis, runs_of
+from offbeat.plots.runs import NoReturns, XAxis, runs_of
 
 _COMPACT = ("steps_to_target", "env_steps", "sps", "ups")
 """Columns that the Markdown table shows in thousands and millions."""
@@ -95,18 +95,17 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
             session ends a curve early.
     """
     for folder in (*trials, experiment):
+        files = {x: folder / f"return-{x}.png" for x in _AXES}
         try:
             runs = runs_of(folder)
-        except ConfigError:  # no returns yet
-            continue
-        files = {x: folder / f"return-{x}.png" for x in _AXES}
-        if _are_newer(files.values(), [run / "metrics.jsonl" for run in runs]):
-            continue
-        notify(f"plotting {folder.name}")
-        try:
+            if _are_newer(files.values(), [run / "metrics.jsonl" for run in runs]):
+                continue
+            notify(f"plotting {folder.name}")
             for x, file in files.items():
                 told = notify if folder == experiment else ignore  # else each message would be there twice
                 write_figure(draw_runs(runs, x, notify=told), file)
+        except NoReturns:
+            continue
         except (ConfigError, OSError) as error:
             notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")
 

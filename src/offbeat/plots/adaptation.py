@@ -19,7 +19,7 @@ from offbeat.metrics.names import ADAPTATION, ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact, counted
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
-from offbeat.plots.labels import group_by_settings, labels_of
+from offbeat.plots.labels import group_by_settings, labels_of, seeds_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
@@ -167,20 +167,14 @@ def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
     axes = figure.add_subplot()
     if len(groups) == 1 and any(run.first.env_steps < run.last.env_steps for run in groups[0]):
         _draw_curve(axes, curve_of([run.first for run in groups[0]]), "first evaluation", _FIRST)
-    names = [""] if len(groups) == 1 else labels_of([[group[0].settings for group in groups]])[0]
+    (names,) = labels_of([[group[0].settings for group in groups]])
     for index, (group, name) in enumerate(zip(groups, names, strict=True)):
-        seeds = _seeds_of([run.settings.get("run.seed", "?") for run in group])
         style = {**line_style(index), "linewidth": 1.8, "marker": "o", "markersize": 5}
-        _draw_curve(axes, curve_of([run.last for run in group]), ", ".join(filter(None, [name, seeds])), style)
+        _draw_curve(
+            axes, curve_of([run.last for run in group]), ", ".join(filter(None, [name, seeds_of(group)])), style
+        )
     _style(axes, groups[0][0])
     return figure
-
-
-def _seeds_of(seeds: Sequence[object]) -> str:
-    """Return the seeds of runs as text. Two runs with the same one are no two seeds."""
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    return f"{len(seeds)} {'seeds' if len(set(seeds)) == len(seeds) else 'runs'}"
 
 
 def _draw_curve(axes: Axes, curve: AdaptationCurve, name: str, style: Mapping[str, Any]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from offbeat.plots.figures import literal
-from offbeat.plots.runs import MEMBER, POLICY, POPULATION, Run
+from offbeat.plots.runs import MEMBER, POLICY, POPULATION, TRIAL, Run
 
 SEED, ENV, ALGORITHM, DIRECTORY = "run.seed", "run.env", "run.algorithm", "directory"
 LABEL = "label"
@@ -43,9 +44,11 @@ def _without_seed(run: HasSettings) -> str:
 def distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
     """Add the name of the directory, or of the trial, to the settings of runs that have the config and seed of another.
 
-    If there are runs with other seeds too, the first run with each seed gets no name, so that these are one group.
+    Twins are runs with equal settings but for the seed. If they have several seeds, the first run with each seed gets
+    no name, so that these are one group; but twins of which some are sessions of one trial all have the name of theirs.
     """
-    each = [(_name_of(directory), run) for directory, policies in runs.items() for run in policies]
+    names_of = _names_of(runs)
+    each = [(names_of[directory], run) for directory, policies in runs.items() for run in policies]
     twins: dict[str, list[tuple[str, Any]]] = {}
     for name, run in each:
         twins.setdefault(_without_seed(run), []).append((name, run.settings.get(SEED)))
@@ -53,16 +56,24 @@ def distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
     result = []
     for name, run in each:
         key, seed = _without_seed(run), run.settings.get(SEED)
-        names, seeds = {other for other, _ in twins[key]}, {other for _, other in twins[key]}
-        of_all = len(seeds) == 1 or len(names) < len(twins[key])
-        named = len(seeds) < len(twins[key]) and (of_all or (key, seed) in earlier)
+        names, seeds = map(set, zip(*twins[key], strict=True))
+        first_are_a_group = len(seeds) > 1 and len(names) == len(twins[key])
+        unnamed = len(seeds) == len(twins[key]) or (first_are_a_group and (key, seed) not in earlier)
         earlier.add((key, seed))
-        result.append(replace(run, settings={**run.settings, DIRECTORY: name}) if named else run)
+        result.append(run if unnamed else replace(run, settings={**run.settings, DIRECTORY: name}))
     return result
 
 
-def _name_of(directory: Path) -> str:
-    return directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
+def _names_of(directories: Collection[Path]) -> dict[Path, str]:
+    """Return the name of each run directory, or of its trial: the last parts of its path, as many as make names differ.
+
+    Sessions of one trial have one name.
+    """
+    folders = {path: path.parent if (path.parent / TRIAL).is_file() else path for path in directories}
+    parts = {path: folder.absolute().parts for path, folder in folders.items()}
+    different = set(parts.values())
+    length = next(n for n in count(1) if len({each[-n:] for each in different}) == len(different))
+    return {path: "/".join(each[-length:]) for path, each in parts.items()}
 
 
 def labeled(runs: Mapping[Path, Sequence[Run]], labels: Mapping[Path, str]) -> dict[Path, list[Run]]:
@@ -78,6 +89,16 @@ def labeled(runs: Mapping[Path, Sequence[Run]], labels: Mapping[Path, str]) -> d
 
 def _only(keys: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key in keys}
+
+
+def seeds_of(group: Sequence[HasSettings]) -> str:
+    """Return 'seed 3', '5 seeds', '5 runs' if two of them have the same seed, or nothing for a member of a population."""
+    if MEMBER in group[0].settings:
+        return ""
+    seeds = [run.settings.get(SEED, "?") for run in group]
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"{len(seeds)} {'seeds' if len(set(seeds)) == len(seeds) else 'runs'}"
 
 
 # --- labels -------------------------------------------------------------------------------------------------

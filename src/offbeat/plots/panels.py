@@ -10,8 +10,8 @@ from pathlib import Path
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.metrics.text import compact
-from offbeat.plots.labels import ENV, SEED, distinguished, group_by_settings, labeled, labels_of
-from offbeat.plots.runs import MEMBER, Run, XAxis, metrics_of, read_run
+from offbeat.plots.labels import ENV, distinguished, group_by_settings, labeled, labels_of, seeds_of
+from offbeat.plots.runs import Run, XAxis, metrics_of, read_run
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,6 @@ def _differing_seeds(groups: Sequence[Sequence[Run]]) -> dict[int, str]:
     """Return the seed, or the number of seeds, of each group by its id, if they are not the same in all groups."""
     of_groups = {id(group): seeds_of(group) for group in groups}
     return of_groups if len(set(of_groups.values())) > 1 else {}
-
-
-def seeds_of(group: Sequence[Run]) -> str:
-    """Return 'seed 3', '5 seeds', or nothing for a member of a population."""
-    if MEMBER in group[0].settings:
-        return ""
-    return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(SEED, '?')}"
 
 
 def _with_seeds(name: str, seeds: str) -> str:

@@ -29,8 +29,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 XAxis = Literal["steps", "frames", "time"]
 
-_GRID_POINTS = 200
-"""Maximum number of points at which curves of several runs are interpolated."""
+GRID_POINTS = 200
+"""Maximum number of points at which curves of several runs are interpolated, and bands are computed."""
 MOVING_AVERAGE_POINTS = 100
 """Window of the moving average, in points of a curve."""
 RETURN = "return"
@@ -114,7 +114,7 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
 def _require_metrics(run_dir: Path) -> None:
     """Refuse a finished run without its metrics: before the end it may have none yet."""
     run = RunDirectory(run_dir)
-    if not run.metrics.exists() and run.read_status().get("state") == "finished":
+    if not run.metrics.exists() and run.has_state("finished"):
         raise ConfigError(
             f"{run_dir / 'metrics.jsonl'} is missing, but the run has finished: copy the file to this place, or leave "
             "the run out"
@@ -122,7 +122,7 @@ def _require_metrics(run_dir: Path) -> None:
 
 
 def _no_returns_of_run(run_dir: Path) -> NoReturns:
-    finished = RunDirectory(run_dir).read_status().get("state") == "finished"
+    finished = RunDirectory(run_dir).has_state("finished")
     steps, which = (" --steps N", " with a larger N than before") if finished else ("", "")
     return NoReturns(
         f"{run_dir / 'metrics.jsonl'} has no returns yet: no episode has ended. "
@@ -270,7 +270,7 @@ def aligned(curves: Sequence[Curve]) -> tuple[F64, F64]:
     if all(np.array_equal(curve.x, curves[0].x) for curve in curves):
         return curves[0].x, np.stack([curve.y for curve in curves])
     low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
-    points = min(_GRID_POINTS, max(len(curve.x) for curve in curves)) if low < high else 1
+    points = min(GRID_POINTS, max(len(curve.x) for curve in curves)) if low < high else 1
     grid = np.linspace(low, high, points) if low <= high else np.empty(0)
     return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
 

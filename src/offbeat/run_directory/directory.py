@@ -287,6 +287,10 @@ class RunDirectory:
             return read_json(self.status, LARGEST_RECORD)
         return {}
 
+    def has_state(self, state: RunState) -> bool:
+        """Whether this is the state of the run, by its status.json."""
+        return bool(self.read_status().get("state") == state)
+
     def crash_message(self) -> str:
         """Return a message if the run crashed, else '': its status is running, but no process has its lock."""
         status = self.read_status()
