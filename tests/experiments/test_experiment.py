@@ -44,7 +44,6 @@ from offbeat.experiments import experiment as experiment_module
 from offbeat.experiments import optuna_search
 from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.running import Pool
-from offbeat.experiments.sessions import busy_cores_of
 from offbeat.experiments.trials import Trial, trial_of
 from offbeat.plots.runs import runs_of
 
@@ -450,7 +449,7 @@ def test_a_search_by_optuna_reserves_the_cores_of_its_largest_trial(tmp_path):
     over = {"actors": {"low": 1, "high": 8}, "learner_threads": [1, 4], "learning_rate": [0.001, 0.01]}
     search = {"method": "optuna", "trials": 2, "over": over}
     spec = write_spec(tmp_path / "spec.toml", settings={"runtime": "processes"}, search=search)
-    needed = [busy_cores_of(config) for config in Experiment(spec, tmp_path / "experiment").configs]
+    needed = [config.busy_cores for config in Experiment(spec, tmp_path / "experiment").configs]
     assert max(cores or 0 for cores in needed) == 12
 
 

@@ -16,7 +16,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.experiment import Experiment
-from offbeat.experiments.sessions import Session, cores_of
+from offbeat.experiments.launching import cores_of
+from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, spec_of
 from offbeat.experiments.trials import read_trial, require_same_trial, trials_of, try_envs, write_trial
 from offbeat.run_directory.directory import RunDirectory
@@ -261,7 +262,7 @@ def test_a_session_with_several_policies_knows_its_saved_env_steps(tmp_path):
     (trial,) = trials_of(spec())
     settings = {"steps": 64, "envs_per_actor": 2, "policies": "separate", "runtime": "serial"}
     run = small_run(tmp_path / "seed-7", "offbeat.envs.testing.worlds:MixedSpaces", **settings)
-    assert Session(trial, 7, tmp_path).saved_steps() == run.metrics["env_steps"]
+    assert Session(trial, 7, tmp_path).run.saved_env_steps() == run.metrics["env_steps"]
 
 
 def test_the_last_metrics_line_is_found_however_long_it_is(tmp_path):

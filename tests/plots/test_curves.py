@@ -236,11 +236,11 @@ def test_runs_without_a_common_range_are_refused_in_place_of_an_empty_picture(tm
 
 def test_a_moving_average_is_the_mean_of_up_to_the_last_n_points():
     returns = np.random.default_rng(0).normal(size=250)
-    averaged = moving_average(Curve(np.arange(250.0), returns))
+    averaged = moving_average(Curve(np.arange(250.0), returns), 100)
     expected = [np.mean(returns[max(0, index - 99) : index + 1]) for index in range(250)]
     assert averaged.y == pytest.approx(expected)
     assert averaged.x.tolist() == list(range(250))
-    assert moving_average(Curve(np.empty(0), np.empty(0))).y.shape == (0,)
+    assert moving_average(Curve(np.empty(0), np.empty(0)), 100).y.shape == (0,)
     assert np.allclose(moving_average(averaged, 10**30).y, np.cumsum(averaged.y) / np.arange(1, 251))
 
 

@@ -56,7 +56,7 @@ def test_a_small_whole_number_changes_by_one_at_least():
 
 @given(st.integers(2, 40), st.integers(0, 1000))
 def test_without_given_values_the_members_are_spread_over_the_whole_range(members, seed):
-    genome = Genome({"a": Gene(1e-6, 1e-2), "b": Gene(0.9, 0.99, complement=True)})
+    genome = Genome({"a": Gene(1e-6, 1e-2), "b": Gene(0.9, 0.99, complement=True)}, 0.5)
     first = [genome.first(member, members, seed) for member in range(members)]
     for key, gene in genome.genes.items():
         spread = sorted(values[key] for values in first)
@@ -65,9 +65,9 @@ def test_without_given_values_the_members_are_spread_over_the_whole_range(member
 
 
 def test_the_members_have_another_order_for_each_key_and_seed():
-    genome = Genome({key: Gene(1e-6, 1e-2) for key in "abc"})
+    genome = Genome({key: Gene(1e-6, 1e-2) for key in "abc"}, 0.5)
     first = [[genome.first(member, 20, seed) for member in range(20)] for seed in range(2)]
-    assert len({tuple(values[key] for values in members) for members in first for key in "abc"}) == 6
+    assert len({tuple(values[key] for values in members) for members in first for key in "abc"}, 0.5) == 6
 
 
 def test_keys_are_mutated_with_the_given_probability_each():

@@ -171,7 +171,7 @@ def test_members_are_given_the_policies_of_a_file_once_and_the_modules_of_their_
     typed = main._parse(one.known_jobs()[1].arguments())
     assert isinstance(typed, Train)
     assert typed.imports == (OWN,)
-    stop_at, imports = one.plan.rules.generation, (OWN,)
+    stop_at, imports = one.plan.settings.generation, (OWN,)
     assert typed.config() == one.plan.configs[1].with_run(stop_at=stop_at, imports=imports)
 
 

@@ -281,7 +281,7 @@ def test_an_evaluation_shows_no_returns_of_the_training(finished):
     job = Scoring(plan, path, 0, 2, {})
     training = Training(plan, path, 0, 2, {})
     assert "return" in training.summary()
-    assert job.summary() == f"{plan.rules.episodes} episodes"
+    assert job.summary() == f"{plan.settings.episodes} episodes"
     assert job.last_line() == {"env_steps": training.last_line()["env_steps"]}
 
 

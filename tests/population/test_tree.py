@@ -19,7 +19,7 @@ from offbeat.population.pictures import draw_all
 from offbeat.population.settings import PopulationSettings
 from offbeat.population.tree import Family
 
-RATES = Genome({"rate": Gene(1e-6, 1.0)})
+RATES = Genome({"rate": Gene(1e-6, 1.0)}, 0.5)
 
 
 def family(path: Path, genome: Genome = RATES, seed: int = 0, **settings: Any) -> Family:
@@ -41,6 +41,33 @@ def play(family: Family, generations: int, score: Callable[[int, int], float]) -
     return decisions
 
 
+@pytest.mark.parametrize(
+    ("generation", "lag", "start", "copied", "decides"),
+    [
+        (0, 0, 0, [], True),
+        (0, 1, 0, [], False),
+        (1, 1, 0, [], True),
+        (2, 1, 0, [1], False),  # the score of generation 1 is from before the copy at its end
+        (3, 1, 0, [1], True),
+        (1, 0, 0, [0], True),
+        (2, 0, 400, [], False),
+        (4, 1, 400, [], True),
+    ],
+)
+def test_a_member_copies_only_by_a_score_of_its_present_weights_after_the_start(
+    tmp_path, generation, lag, start, copied, decides
+):
+    worst = family(tmp_path, lag=lag, start=start)
+    for end in range(generation + 1):
+        worst.ledger.scores |= {(member, end): Score(member, end, float(member), 100) for member in range(4)}
+    for end in range(generation):
+        donor = 3 if end in copied else None
+        worst.ledger.decisions |= {(m, end): Decision(m, end, donor, end, "test", {"rate": 0.1}) for m in range(4)}
+    decision = worst.decide(0, generation)
+    assert decision is not None
+    assert (decision.donor is not None) is decides
+
+
 # --- the toy of the paper -----------------------------------------------------------------------------------
 
 
@@ -50,7 +77,7 @@ def trained(path: Path, *, exchange: bool) -> list[float]:
     The objective 1.2 - a^2 - b^2 is not differentiated: one member only lowers a^2, the other one only b^2. Their step
     sizes differ a little, because two equal members would never be ahead of each other.
     """
-    toy = family(path, Genome({}), members=2)
+    toy = family(path, Genome({}, 0.5), members=2)
     theta = {member: [0.9, 0.9] for member in range(2)}
     for generation in range(40):
         for member in range(2):

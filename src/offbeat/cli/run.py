@@ -192,7 +192,7 @@ class _PopulationCommand:
         plan = population.plan
         _print_note_on_policies(self.configs)
         print(
-            f"{plan.members} members, {plan.generations} generations of {plan.rules.generation} env "
+            f"{plan.members} members, {plan.generations} generations of {plan.settings.generation} env "
             f"steps, {jobs} at a time, in {population.path}"
         )
 

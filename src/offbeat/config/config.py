@@ -245,6 +245,15 @@ class Config:
         return self.runtime.learner_threads or (min(2, usable_cores()) if splits else 1)
 
     @property
+    def busy_cores(self) -> int | None:
+        """How many cores the run can keep busy; None if it chooses its topology itself, from those that it has."""
+        runtime = self.runtime
+        if runtime.split == "measured":
+            return None
+        actors = runtime.actors if runtime.ray_address is None else 0  # else they are on a cluster, with its cores
+        return runtime.entry.busy_cores(actors, self.workers * runtime.learners * self.threads)
+
+    @property
     def blas_threads(self) -> int:
         """Threads that torch and BLAS may use in the learner, or in each worker, if the algorithm does not divide its
         updates among threads of its own.

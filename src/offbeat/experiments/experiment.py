@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import cast
 
 from offbeat.config.config import Config
 from offbeat.config.importing import defer_signals
@@ -69,17 +68,15 @@ class Experiment:
         self._text = spec_file.read_bytes()
         self.directory = ExperimentDirectory(path, trust_code=trust_code)
         self.directory.require_for(self.spec)
-        self.trials = self._optuna_trials() if self.chosen_by_optuna else trials_of(self.spec)
+        search = self.spec.search
+        self._optuna = search if search is not None and search.method == "optuna" else None
+        """The search, if Optuna chooses the settings of the trials, one trial after the other."""
+        self.trials = trials_of(self.spec) if self._optuna is None else self._optuna_trials()
         """All trials; in a search by Optuna those that have been started."""
-        examples = _examples(self.spec) if self.chosen_by_optuna else []
+        examples = [] if self._optuna is None else _examples(self.spec, self._optuna)
         self._checked = [*self.trials, *examples]
         try_envs(self._checked, self.spec.where, elsewhere=elsewhere)
         self.directory.require_same_sessions(self.spec, self.trials)
-
-    @property
-    def chosen_by_optuna(self) -> bool:
-        """Whether Optuna chooses the settings of the trials, one trial after the other."""
-        return self.spec.search is not None and self.spec.search.method == "optuna"
 
     def _optuna_trials(self) -> list[Trial]:
         """Return the trials of a search by Optuna that have been started."""
@@ -97,7 +94,7 @@ class Experiment:
         """The configs of all trials; in a search by Optuna of those that have been started, and of examples, of which
         one needs as many cores and GPUs as any trial that may follow.
         """
-        layouts = _layouts(self.spec) if self.chosen_by_optuna else ()
+        layouts = () if self._optuna is None else _layouts(self.spec, self._optuna)
         return [*(trial.config for trial in self._checked), *layouts]
 
     @property
@@ -160,17 +157,17 @@ class Experiment:
 
     def _batches(self) -> Iterator[list[Trial]]:
         """Yield trials that can run at the same time: all, or single ones if Optuna chooses the next trial."""
-        if not self.chosen_by_optuna:
+        if self._optuna is None:
             yield self.trials
             return
         for trial in list(self.trials):
             yield [trial]
-        search = cast("Search", self.spec.search)
         known = {trial.number for trial in self.trials}
-        for number in range(search.trials or 0):
+        for number in range(self._optuna.combinations):
             if number not in known:  # not started yet, or its folder was deleted
-                self.trials = sorted([*self.trials, self._next_trial(search, number)], key=lambda trial: trial.number)
-                yield [trial for trial in self.trials if trial.number == number]
+                trial = self._next_trial(self._optuna, number)
+                self.trials = sorted([*self.trials, trial], key=lambda trial: trial.number)
+                yield [trial]
 
     def _next_trial(self, search: Search, number: int) -> Trial:
         """Return the trial with this number: of the settings that Optuna draws, the first new ones that fit together.
@@ -184,11 +181,12 @@ class Experiment:
         scored = [(trial.values, self._score(trial, kind)) for trial in self.trials]
         drawn = optuna_search.draws(search, scored, number)
         known = [trial.values for trial in self.trials]
-        trial: Trial | None = None
+        repeated: Trial | None = None
         for trial in self._fitting(number, islice(drawn, _MOST_DRAWS)):
             if trial.values not in known:
-                break
-        return trial or trial_of(self.spec, number, self.spec.envs[0], next(drawn))
+                return trial
+            repeated = trial
+        return repeated or trial_of(self.spec, number, self.spec.envs[0], next(drawn))  # raises: no draw fits together
 
     def _fitting(self, number: int, drawn: Iterable[Values]) -> Iterator[Trial]:
         """Yield the trials with this number of those values that fit together."""
@@ -219,15 +217,13 @@ class Experiment:
         return rows
 
 
-def _examples(spec: Spec) -> list[Trial]:
+def _examples(spec: Spec, search: Search) -> list[Trial]:
     """Return examples of the trials that Optuna may choose, so that invalid values are found at once."""
-    search = cast("Search", spec.search)
     return [trial_of(spec, 0, spec.envs[0], values) for values in search.examples()]
 
 
-def _layouts(spec: Spec) -> Iterator[Config]:
+def _layouts(spec: Spec, search: Search) -> Iterator[Config]:
     """Yield the configs of all combinations of examples of the settings of [runtime] that fit together."""
-    search = cast("Search", spec.search)
     for values in search.combined_examples(hints_of(RuntimeConfig)):
         with suppress(ConfigError):
             yield trial_of(spec, 0, spec.envs[0], values).config

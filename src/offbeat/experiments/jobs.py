@@ -10,7 +10,6 @@ from typing import Any, Literal
 from offbeat.config.importing import is_accepted
 from offbeat.config.trust import TRUST_FLAG, Code, flags_for, modules_to_name
 from offbeat.core.errors import ConfigError
-from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import metrics_from_end
 from offbeat.metrics.text import compact, rounded
 from offbeat.run_directory.checkpoint import MANIFEST
@@ -83,7 +82,7 @@ class Job(ABC):
         """Return the status, from the run directory."""
         if not self.run.path.exists():
             return "new"
-        saved = self.saved_steps()
+        saved = self.run.saved_env_steps()
         if saved is None:
             return "lost"
         line = self.last_line()
@@ -98,14 +97,6 @@ class Job(ABC):
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
         """Whether a metrics line has reached a limit of the run that is not in env steps."""
         return False
-
-    def saved_steps(self) -> int | None:
-        """Return the env steps of the checkpoint for a resume; None if there is none."""
-        latest = self.run.checkpoints / "latest"
-        for file in (latest / "policy.json", *sorted(latest.glob("policies/*/policy.json"))[:1]):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                return int(read_json(file, LARGEST_RECORD)["env_steps"])
-        return None
 
     def last_line(self) -> dict[str, Any]:
         """Return the last complete metrics line; empty if there is none yet."""

@@ -16,7 +16,6 @@ from offbeat.config.config import Config
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.jobs import Job
-from offbeat.experiments.sessions import cores_of
 
 COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")
 """The command that starts the process of a job, before its arguments of `offbeat`. It ends with its parent."""
@@ -115,6 +114,11 @@ def logged(
 
 
 # --- on this machine ----------------------------------------------------------------------------------------
+
+
+def cores_of(config: Config) -> int:
+    """Return the number of cores that a job uses, at most those of this machine."""
+    return min(usable_cores(), usable_cores() if config.busy_cores is None else config.busy_cores)
 
 
 class LocalLauncher:

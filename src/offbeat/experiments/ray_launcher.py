@@ -15,7 +15,6 @@ from offbeat.core.errors import ConfigError
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.ray_nodes import JobNodes
 from offbeat.experiments.ray_process import Placement, RayProcess
-from offbeat.experiments.sessions import busy_cores_of
 from offbeat.runtime.ray.cluster import Cluster
 
 
@@ -33,7 +32,7 @@ def session_resources(
     Raises:
         ConfigError: the number of cores is not known.
     """
-    cores = [busy_cores_of(config) for config in configs]
+    cores = [config.busy_cores for config in configs]
     if cpus is None and None in cores:
         raise ConfigError(
             "split is measured, so each session chooses its actors for all cores of its node: pass --cpus N with the "

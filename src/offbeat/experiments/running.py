@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
@@ -151,6 +151,38 @@ def _last_printed(log: Path) -> str:
     return next((line for line in reversed(printed) if line.strip()), "it printed nothing")
 
 
+class JobSchedule(Protocol):
+    """Chooses the job that starts next."""
+
+    def prepare_next(self) -> Job | None:
+        """Return a job that can start now; None if none can before another one has ended."""
+        ...
+
+    def ended(self, outcome: JobOutcome) -> None:
+        """Take the outcome of a job that has ended."""
+        ...
+
+    def restart(self, outcome: JobOutcome) -> bool:
+        """Return whether `prepare_next` returns a job that failed again. Then it has not ended."""
+        ...
+
+
+class _Queue:
+    """Jobs that start one after the other, each once."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = deque(jobs)
+
+    def prepare_next(self) -> Job | None:
+        return self._jobs.popleft() if self._jobs else None
+
+    def ended(self, outcome: JobOutcome) -> None:
+        pass
+
+    def restart(self, outcome: JobOutcome) -> bool:  # noqa: ARG002 - no job is
+        return False
+
+
 class Pool:
     """Runs jobs, as many at a time as the launcher has room for.
 
@@ -163,6 +195,7 @@ class Pool:
 
     def __init__(self, launcher: Launcher, view: View, stops: StopSignals, counts: JobCounts) -> None:
         self._launcher, self._view, self._stops = launcher, view, stops
+        self._schedule: JobSchedule  # set by `run_from`
         self._waiting: list[_Waiting] = []
         self._losses = Counter[str]()
         self.counts = counts
@@ -182,33 +215,21 @@ class Pool:
         Raises:
             KeyboardInterrupt: a second signal was received; the running jobs were killed.
         """
-        waiting = deque(jobs)
-        self.run_from(lambda: waiting.popleft() if waiting else None, lambda _outcome: None)
+        self.run_from(_Queue(jobs))
 
-    def run_from(
-        self,
-        next_job: Callable[[], Job | None],
-        on_end: Callable[[JobOutcome], None],
-        restart: Callable[[JobOutcome], bool] = lambda _outcome: False,
-    ) -> None:
-        """Run jobs that depend on each other, until none can start and all have ended. Raises as `run`.
-
-        Args:
-            next_job: returns a job that can start now; None if none can before another one has ended.
-            on_end: is called with the outcome of each job.
-            restart: is called with the outcome of each job that failed; returns whether `next_job` returns it again.
-                Then it has not ended.
-        """
+    def run_from(self, schedule: JobSchedule) -> None:
+        """Run jobs that depend on each other, until none can start and all have ended. Raises as `run`."""
+        self._schedule = schedule
         running = list[Child]()
         try:
-            self._start(next_job, running)
-            while running or self._is_waiting(next_job):
+            self._start(running)
+            while running or self._take_waiting():
                 for child, end in [(child, end) for child in running if (end := child.poll()) is not None]:
                     running.remove(child)
-                    self._ended(child, end, on_end, restart)
-                self._fail_locked(on_end)
+                    self._ended(child, end)
+                self._fail_locked()
                 self._poll(running)
-                self._start(next_job, running)
+                self._start(running)
                 time.sleep(_TICK_S)
             self._view.clear(self.counts)
         except Exception as error:
@@ -233,26 +254,31 @@ class Pool:
 
     # --- starting -------------------------------------------------------------------------------------------
 
-    def _start(self, next_job: Callable[[], Job | None], running: list[Child]) -> None:
+    def _start(self, running: list[Child]) -> None:
         while not self._stops.requested and len(running) < self._launcher.room():
-            job = self._next(next_job)
+            job = self._next()
             if job is None:
                 return
             running.append(self._launched(job))
 
-    def _next(self, next_job: Callable[[], Job | None]) -> Job | None:
+    def _next(self) -> Job | None:
         """Return a job that can start now: first one that waits, unless its earlier process still runs."""
         for waiting in self._waiting:
             if not waiting.job.is_locked():
                 self._waiting.remove(waiting)
                 return waiting.job
-        return next_job()
+        return self._schedule.prepare_next()
 
-    def _is_waiting(self, next_job: Callable[[], Job | None]) -> bool:
-        """Whether a job waits for room, or for the end of its earlier process."""
-        if not self._waiting and not self._stops.requested and (job := next_job()) is not None:
+    def _take_waiting(self) -> bool:
+        """If no job runs or waits, because no node has room, let the next one wait; return whether one waits.
+
+        A job also waits for the end of its earlier process.
+        """
+        if self._stops.requested:
+            return False
+        if not self._waiting and (job := self._schedule.prepare_next()) is not None:
             self._waiting.append(_Waiting(job))
-        return bool(self._waiting) and not self._stops.requested
+        return bool(self._waiting)
 
     def _launched(self, job: Job) -> Child:
         if job.status() == "lost":
@@ -274,13 +300,7 @@ class Pool:
                 child.stop()
         self._view.update(lambda: [child.progress() for child in running], self.counts)
 
-    def _ended(
-        self,
-        child: Child,
-        end: End,
-        on_end: Callable[[JobOutcome], None],
-        restart: Callable[[JobOutcome], bool],
-    ) -> None:
+    def _ended(self, child: Child, end: End) -> None:
         child.close()
         outcome = child.outcome(end)
         name = child.job.name
@@ -288,22 +308,22 @@ class Pool:
             self._losses[name] += 1
             self._waiting.append(_Waiting(child.job, time.monotonic() + _UNLOCK_TIMEOUT_S))
             self._view.message(f"{name}: {end.reason}; it starts again")
-        elif outcome.state == "failed" and not self._stops.requested and restart(outcome):
+        elif outcome.state == "failed" and not self._stops.requested and self._schedule.restart(outcome):
             self._view.message(f"{name}: {outcome.reason}; it starts again")
         else:
-            self._finish(outcome, on_end)
+            self._finish(outcome)
 
-    def _fail_locked(self, on_end: Callable[[JobOutcome], None]) -> None:
+    def _fail_locked(self) -> None:
         """Give up the jobs whose earlier process does not end in time."""
         for waiting in [each for each in self._waiting if time.monotonic() > each.deadline]:
             if waiting.job.is_locked():
                 self._waiting.remove(waiting)
                 reason = f"a process on a node that was lost still trains in it after {_UNLOCK_TIMEOUT_S:g} s"
-                self._finish(JobOutcome(waiting.job, "failed", reason), on_end)
+                self._finish(JobOutcome(waiting.job, "failed", reason))
 
-    def _finish(self, outcome: JobOutcome, on_end: Callable[[JobOutcome], None]) -> None:
+    def _finish(self, outcome: JobOutcome) -> None:
         self.count(outcome)
-        on_end(outcome)
+        self._schedule.ended(outcome)
 
     def count(self, outcome: JobOutcome) -> None:
         """Count the outcome of a job, and print it; also of one that could not start."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
-from offbeat.config.policies import Policies, tables_of
 from offbeat.config.run_config import LIMITS
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
-from offbeat.config.trust import code_to_run, modules_of, policies_code
+from offbeat.config.trust import code_to_run
 from offbeat.core.errors import ConfigError
-from offbeat.core.threads import usable_cores
 from offbeat.core.typed_text import change_text
 from offbeat.experiments.jobs import Job
-from offbeat.experiments.trials import POLICIES, Trial
+from offbeat.experiments.trials import Trial, with_written_policies
 from offbeat.run_directory.directory import RunDirectory
 
 
@@ -58,8 +55,7 @@ class Session(Job):
         run, policies = self.trial.config.run, self.trial.config.policies
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]
-        flags = flags_of_policies(policies, self.folder / POLICIES)
-        settings = without_file_of_policies(self.trial.settings, policies)
+        flags, settings = with_written_policies(self.trial.settings, policies, self.folder)
         return [
             *("train", run.algorithm, run.env, *preset, *imports, *flags, "--run-dir", str(self.run.path), *view),
             *("--set", *assignments_of({"seed": self.seed, **settings})),
@@ -91,21 +87,6 @@ def _reaches(value: float | None, limit: float | None) -> bool:
     return value is not None and limit is not None and value >= limit
 
 
-def flags_of_policies(policies: Policies, file: Path) -> list[str]:
-    """Return the flags that give a run the policies in a file.
-
-    The modules of their encoders must be named, because a file names the encoders.
-    """
-    modules = modules_of(policies_code(tables_of(policies)))
-    imports = [word for module in modules for word in ("--import", module)]
-    return [*imports, "--policies", str(file)] if policies else []
-
-
-def without_file_of_policies(settings: Mapping[str, Any], policies: Policies) -> dict[str, Any]:
-    """Return settings without the file that has these policies, which `flags_of_policies` gives."""
-    return {key: value for key, value in settings.items() if key != "policies" or not policies}
-
-
 def _keys_that_may_differ(config: Config) -> set[str]:
     """Return the keys that may differ between a run and the config that it was started with."""
     return {*LIMITS, *(CHANGED_BY_AUTO_LAYOUT if config.runtime.split == "measured" else ())}
@@ -122,18 +103,3 @@ def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[st
         for key, value in table.items()
         if key not in ignored and saved[name].get(key) != value
     ]
-
-
-def cores_of(config: Config) -> int:
-    """Return the number of cores that a session uses, at most those of this machine."""
-    busy = busy_cores_of(config)
-    return usable_cores() if busy is None else min(usable_cores(), busy)
-
-
-def busy_cores_of(config: Config) -> int | None:
-    """Return how many cores a session can keep busy; None if it chooses its topology itself, from those that it has."""
-    runtime = config.runtime
-    if runtime.split == "measured":
-        return None
-    actors = runtime.actors if runtime.ray_address is None else 0  # else they are on a cluster, with their own cores
-    return runtime.entry.busy_cores(actors, config.workers * runtime.learners * config.threads)

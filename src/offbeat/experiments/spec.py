@@ -171,29 +171,23 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     policies = read_policies(_table(where, tables, "policies"), where)
     _refuse_misplaced_keys(where, settings, search)
     _check_policies(where, policies, settings, search)
+    if search is not None:
+        search = replace(search, over=with_whole_ranges(where, top["algorithm"], search.over))
     spec = Spec(
-        top["algorithm"],
-        _envs(where, top),
-        top.get("preset"),
-        _seeds(where, top),
-        top.get("target_return"),
-        top.get("imports", ()),
-        settings,
-        search,
-        policies,
-        _table(where, tables, "population") if "population" in tables else None,
-        where,
+        algorithm=top["algorithm"],
+        envs=_envs(where, top),
+        preset=top.get("preset"),
+        seeds=_seeds(where, top),
+        target_return=top.get("target_return"),
+        imports=top.get("imports", ()),
+        settings=settings,
+        search=search,
+        policies=policies,
+        population=_table(where, tables, "population") if "population" in tables else None,
+        where=where,
     )
     _limit_sessions(spec)
-    return _with_whole_ranges(spec)
-
-
-def _with_whole_ranges(spec: Spec) -> Spec:
-    """Return the spec with ranges that have only numbers that their settings accept."""
-    if spec.search is None:
-        return spec
-    over = with_whole_ranges(spec.where, spec.algorithm, spec.search.over)
-    return replace(spec, search=replace(spec.search, over=over))
+    return spec
 
 
 def _limit_sessions(spec: Spec) -> None:

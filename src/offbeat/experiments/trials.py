@@ -12,6 +12,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.keys import flat
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.resolve import resolve
+from offbeat.config.trust import modules_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
 from offbeat.core.toml_files import read_toml
@@ -176,6 +177,21 @@ def write_policies(policies: Policies, folder: Path) -> None:
 
     if policies:
         replace_file(folder / POLICIES, tomli_w.dumps({"policies": tables_of(policies)}).encode())
+
+
+def with_written_policies(
+    settings: Mapping[str, Any], policies: Policies, folder: Path
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the flags that give a run the policies in the policies.toml of a folder, and its settings without them.
+
+    The modules of their encoders must be named, because a file names the encoders.
+    """
+    if not policies:
+        return [], dict(settings)
+    modules = modules_of(policies_code(tables_of(policies)))
+    imports = [word for module in modules for word in ("--import", module)]
+    others = {key: value for key, value in settings.items() if key != "policies"}
+    return [*imports, "--policies", str(folder / POLICIES)], others
 
 
 def read_trial(spec: Spec, number: int, file: Path) -> Trial:

@@ -46,9 +46,8 @@ def snapshots_due(config: LeagueConfig, policies: Sequence[str], learning_step: 
     """
     if learning_step % config.snapshot_every:
         return ()
-    if learning_step == 0 or not config.team_change_every:
+    if learning_step == 0:
         return tuple(policies)
     since = range(learning_step - config.snapshot_every, learning_step)
-    turns = since[:: config.team_change_every]
-    learned = {name for step in (*turns, since[-1]) for name in learning_policies(config, policies, step)}
+    learned = {name for step in since for name in learning_policies(config, policies, step)}
     return tuple(name for name in policies if name in learned)

@@ -170,9 +170,8 @@ def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
     (names,) = labels_of([[group[0].settings for group in groups]])
     for index, (group, name) in enumerate(zip(groups, names, strict=True)):
         style = {**line_style(index), "linewidth": 1.8, "marker": "o", "markersize": 5}
-        _draw_curve(
-            axes, curve_of([run.last for run in group]), ", ".join(filter(None, [name, seeds_of(group)])), style
-        )
+        named = ", ".join(filter(None, [name, seeds_of(group)]))
+        _draw_curve(axes, curve_of([run.last for run in group]), named, style)
     _style(axes, groups[0][0])
     return figure
 

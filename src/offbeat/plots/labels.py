@@ -92,7 +92,7 @@ def _only(keys: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seeds_of(group: Sequence[HasSettings]) -> str:
-    """Return 'seed 3', '5 seeds', '5 runs' if two of them have the same seed, or nothing for a member of a population."""
+    """Return 'seed 3', '5 seeds', or '5 runs' if two have the same seed; nothing for a member of a population."""
     if MEMBER in group[0].settings:
         return ""
     seeds = [run.settings.get(SEED, "?") for run in group]

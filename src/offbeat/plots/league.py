@@ -114,7 +114,10 @@ def plot_ratings(
                 markeredgecolor="white", markeredgewidth=0.7, label=literal(line),
             )  # fmt: skip
             handles.append(bars)
-        _style_axes(axes, "rating (Elo points)")
+        axes.set_xlabel("env steps")
+        axes.set_ylabel("rating (Elo points)")
+        show_compact_numbers(axes.xaxis)
+        show_grid(axes)
         if len(lines) > 1:
             axes.legend(handles=handles, frameon=False, fontsize=9)
         if len(groups) > 1:
@@ -209,10 +212,3 @@ def _write_numbers(axes: Axes, payoffs: Payoffs) -> None:
                 axes.annotate(percent, (j, i), (0, 3 if counted else 0), fontsize=8, **style)
                 if counted:
                     axes.annotate(games, (j, i), (0, -8), fontsize=5, **style)
-
-
-def _style_axes(axes: Axes, y_label: str) -> None:
-    axes.set_xlabel("env steps")
-    axes.set_ylabel(y_label)
-    show_compact_numbers(axes.xaxis)
-    show_grid(axes)

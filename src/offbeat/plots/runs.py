@@ -275,7 +275,7 @@ def aligned(curves: Sequence[Curve]) -> tuple[F64, F64]:
     return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
 
 
-def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:
+def moving_average(curve: Curve, window: int) -> Curve:
     """Return the moving average over the last ``window`` points, or over fewer at the start of the curve."""
     if window == 1:
         return curve

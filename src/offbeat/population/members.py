@@ -15,10 +15,9 @@ from offbeat.core.fields import in_short
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.types import policy_key
 from offbeat.experiments.jobs import Job, JobStatus
-from offbeat.experiments.sessions import flags_of_policies, without_file_of_policies
-from offbeat.experiments.trials import POLICIES
+from offbeat.experiments.trials import with_written_policies
 from offbeat.metrics.sinks import metrics_from_end
-from offbeat.population.mutation import Values
+from offbeat.population.mutation import Values, shown
 from offbeat.population.plan import PopulationPlan
 from offbeat.run_directory.directory import RunDirectory
 
@@ -46,7 +45,7 @@ class MemberJob(Job):
 
     @property
     def steps(self) -> int:
-        return (self.generation + 1) * self.plan.rules.generation
+        return (self.generation + 1) * self.plan.settings.generation
 
     @property
     def name(self) -> str:
@@ -63,7 +62,7 @@ class Training(MemberJob):
 
     @property
     def about(self) -> str:
-        return ", ".join(f"{key} {value:g}" for key, value in self.values.items())
+        return shown(self.values)
 
     def arguments(self) -> list[str]:
         view = ["--progress", "lines"]
@@ -75,10 +74,8 @@ class Training(MemberJob):
         spec = self.plan.spec
         preset = ["--preset", spec.preset] if spec.preset else []
         imports = [word for module in spec.imports for word in ("--import", module)]
-        policies = self.plan.policies
-        flags = flags_of_policies(policies, self.path / POLICIES)
         seed = {"seed": self.plan.seed_of(self.member)}
-        settings = without_file_of_policies(self.plan.settings(self.values), policies)
+        flags, settings = with_written_policies(self.plan.run_settings(self.values), self.plan.policies, self.path)
         pairs = assignments_of({**seed, **settings, **limits})
         return [
             *("train", spec.algorithm, spec.envs[0], *preset, *imports, *flags),
@@ -97,14 +94,14 @@ class Scoring(MemberJob):
 
     @property
     def about(self) -> str:
-        return f"{self.plan.rules.episodes} episodes"
+        return f"{self.plan.settings.episodes} episodes"
 
     @property
     def output(self) -> Path:
         return self.path / "scores" / f"{member_name(self.member)}-generation-{self.generation:03}.json"
 
     def arguments(self) -> list[str]:
-        episodes = ["--episodes", str(self.plan.rules.episodes), "--seed", str(self.plan.seed)]
+        episodes = ["--episodes", str(self.plan.settings.episodes), "--seed", str(self.plan.seed)]
         return ["eval", str(self.run.path), *episodes, *self._flags(algorithm=False), "--json"]
 
     def status(self) -> JobStatus:
@@ -133,13 +130,13 @@ class Scoring(MemberJob):
         Raises:
             ConfigError: neither the evaluation nor the metrics of training in this generation have it.
         """
-        rules = self.plan.rules
-        found = self._evaluated if rules.objective_is_evaluated else self._trained(since)
-        value = found.get(rules.objective)
+        settings = self.plan.settings
+        found = self._evaluated if settings.objective_is_evaluated else self._trained(since)
+        value = found.get(settings.objective)
         if isinstance(value, bool) or not isinstance(value, int | float):
             known = ", ".join(key for key, number in found.items() if isinstance(number, int | float))
             raise ConfigError(
-                f"it has no number {rules.objective}, the objective, but {in_short(value)}: pass another --dir, and "
+                f"it has no number {settings.objective}, the objective, but {in_short(value)}: pass another --dir, and "
                 f"choose one of these as the objective: {known}"
             )
         return float(value)
@@ -155,10 +152,10 @@ class Scoring(MemberJob):
 
         After a copy, the results of earlier evaluations are those of the weights that were replaced.
         """
-        rules, values = self.plan.rules, dict[str, Any]()
-        steps = "eval_env_steps" if rules.objective_is_of_training_evaluations else "env_steps"
+        settings, values = self.plan.settings, dict[str, Any]()
+        steps = "eval_env_steps" if settings.objective_is_of_training_evaluations else "env_steps"
         for line in metrics_from_end(self.run.metrics):
-            if rules.objective in values or (line.get(steps) or 0) <= since:
+            if settings.objective in values or (line.get(steps) or 0) <= since:
                 break
             values = {**{key: value for key, value in line.items() if value is not None}, **values}
         return values

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from offbeat.core.fields import Share
 from offbeat.core.seeding import stream
 
 Values = dict[str, float]
@@ -20,6 +19,11 @@ DIGITS = 6
 """Significant digits of a mutated value."""
 ROLE = "pbt"
 """Role of the random streams of decisions."""
+
+
+def shown(values: Values) -> str:
+    """Return values as text."""
+    return ", ".join(f"{key} {value:g}" for key, value in values.items())
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Genome:
     """The keys that mutate."""
 
     genes: Mapping[str, Gene]
-    mutation_rate: Share = 0.5
+    mutation_rate: float
     """Probability with which each key of a copy is mutated."""
     initial: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Key -> value of each member in the first generation, where it is given."""

@@ -24,7 +24,7 @@ from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import with_file
 from offbeat.experiments.trials import config_of
 from offbeat.metrics.names import METRICS
-from offbeat.population.mutation import ROLE, Genome, Values
+from offbeat.population.mutation import ROLE, Genome, Values, shown
 from offbeat.population.settings import (
     EVALUATED,
     INFO,
@@ -43,7 +43,7 @@ class PopulationPlan:
     """A population, from its spec."""
 
     spec: Spec
-    rules: PopulationSettings
+    settings: PopulationSettings
     """The keys of [population], without the tables below it."""
     genome: Genome
     generations: int
@@ -56,49 +56,49 @@ class PopulationPlan:
 
     @property
     def members(self) -> int:
-        return self.rules.members
+        return self.settings.members
 
     @cached_property  # each member needs them at each start, and they may be in a file that changes meanwhile
     def policies(self) -> Policies:
         """The tables [policies.NAME] of all members, without the values that mutate."""
-        return _config(self.spec, self.rules, {}).policies
+        return _config(self.spec, self.settings, {}).policies
 
     @cached_property  # as the policies
     def configs(self) -> tuple[Config, ...]:
         """The config of each member in its first generation."""
         first = (self.genome.first(member, self.members, self.seed) for member in range(self.members))
-        configs = (_config(self.spec, self.rules, values) for values in first)
+        configs = (_config(self.spec, self.settings, values) for values in first)
         return tuple(config.with_run(seed=self.seed_of(member)) for member, config in enumerate(configs))
 
     def examples(self) -> list[tuple[Values, Config]]:
         """Return values that contain the bounds of every key, with their configs, to be checked."""
         lowest = {key: gene.low for key, gene in self.genome.genes.items()}
         values = [lowest, *({**lowest, key: gene.high} for key, gene in self.genome.genes.items())]
-        return [(each, _config(self.spec, self.rules, each)) for each in values]
+        return [(each, _config(self.spec, self.settings, each)) for each in values]
 
     def seed_of(self, member: int) -> int:
         """Return the seed of a member's run."""
         return derive_seed(self.seed, f"{ROLE}/member", member)
 
-    def settings(self, values: Values) -> dict[str, Any]:
+    def run_settings(self, values: Values) -> dict[str, Any]:
         """Return the settings of a member's run, without its seed."""
-        return settings_of(self.spec, self.rules, values)
+        return _run_settings(self.spec, self.settings, values)
 
     def changes(self, values: Values) -> dict[str, Any]:
         """Return the settings that a resume sets to give a member these values."""
         return _as_settings(self.spec.settings, values)
 
 
-def settings_of(spec: Spec, rules: PopulationSettings, values: Values) -> dict[str, Any]:
+def _run_settings(spec: Spec, settings: PopulationSettings, values: Values) -> dict[str, Any]:
     """Return all settings of a run with these values. Each generation ends with an evaluation of its own."""
-    settings = {"eval_every": 0, **spec.settings, **_as_settings(spec.settings, values)}
-    objective = rules.objective
-    if rules.objective_is_of_training_evaluations:
-        settings = {"eval_time_share": 1.0, **settings}  # none is skipped
+    of_run = {"eval_every": 0, **spec.settings, **_as_settings(spec.settings, values)}
+    objective = settings.objective
+    if settings.objective_is_of_training_evaluations:
+        of_run = {"eval_time_share": 1.0, **of_run}  # none is skipped
     if objective.startswith(INFO):
-        names = _texts(settings.get("info_metrics", ()))
-        settings["info_metrics"] = tuple(dict.fromkeys((*names, objective.removeprefix(INFO))))
-    return flat(settings)
+        names = _texts(of_run.get("info_metrics", ()))
+        of_run["info_metrics"] = tuple(dict.fromkeys((*names, objective.removeprefix(INFO))))
+    return flat(of_run)
 
 
 def _as_settings(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def plan_of(spec: Spec) -> PopulationPlan:
     """
     _refuse_unsupported(spec)
     population = read_population(spec.where, spec.population or {})
-    rules = population.settings
-    _require_objective(spec, rules)
+    settings = population.settings
+    _require_objective(spec, settings)
     hints = setting_hints(spec.algorithm)
     genes = {}
     for key, gene in population.genes.items():
@@ -136,9 +136,9 @@ def plan_of(spec: Spec) -> PopulationPlan:
     population = replace(population, genes=genes)
     _require_values(spec, population)
     genome = population.genome(_settings_values(spec, population))
-    plan = PopulationPlan(spec, rules, genome, _generations(_config(spec, rules, {}), rules, spec.where))
+    plan = PopulationPlan(spec, settings, genome, _generations(_config(spec, settings, {}), settings, spec.where))
     for config in plan.configs:
-        _require_suitable(config, rules, spec.where)
+        _require_suitable(config, settings, spec.where)
     return plan
 
 
@@ -161,10 +161,10 @@ def _refuse_unsupported(spec: Spec) -> None:
             raise ConfigError(f"{where}: {key} is not supported by a population, which stops its members itself")
 
 
-def _require_objective(spec: Spec, rules: PopulationSettings) -> None:
+def _require_objective(spec: Spec, settings: PopulationSettings) -> None:
     """Refuse an unknown objective. Algorithms that offbeat does not include may have metrics of their own."""
-    objective, known = rules.objective, (*EVALUATED, *METRICS)
-    policy, number = rules.objective_of
+    objective, known = settings.objective, (*EVALUATED, *METRICS)
+    policy, number = settings.objective_of
     if number.startswith("best_eval_"):
         remedy = objective.replace("best_eval_", "eval_")
         raise ConfigError(
@@ -192,8 +192,8 @@ def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several
         ConfigError: with the remedy.
     """
     where = plan.spec.where
-    objective = plan.rules.objective
-    policy, number = plan.rules.objective_of
+    objective = plan.settings.objective
+    policy, number = plan.settings.objective_of
     of_run = number in EVALUATED or number.startswith("eval_") or policies[0] == DEFAULT_POLICY
     if policy and len(policies) == 1 and of_run:
         raise ConfigError(
@@ -206,8 +206,8 @@ def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several
         raise ConfigError(
             f"{where}: the objective is {objective}, but the env has one agent: write objective = {RETURN!r}"
         )
-    every, generation = plan.configs[0].run.evaluation_interval, plan.rules.generation
-    if plan.rules.objective_is_of_training_evaluations and (not every or generation % every):
+    every, generation = plan.configs[0].run.evaluation_interval, plan.settings.generation
+    if plan.settings.objective_is_of_training_evaluations and (not every or generation % every):
         raise ConfigError(
             f"{where}: the objective is {objective}, which only evaluations during training measure, and eval_every is "
             f"{every}, so not every generation ends with one: write eval_every = {generation} under [settings], or an "
@@ -258,18 +258,16 @@ def _require_learning(config: Config, key: str, where: str) -> None:
         raise ConfigError(f"{where}: {key} cannot mutate, because the policy {policy} does not learn: leave it out")
 
 
-def _config(spec: Spec, rules: PopulationSettings, values: Values) -> Config:
+def _config(spec: Spec, settings: PopulationSettings, values: Values) -> Config:
     """Return the config of a run with these values.
 
     Raises:
         ConfigError: a setting is invalid.
     """
-    settings = settings_of(spec, rules, values)
     try:
-        return config_of(spec, spec.envs[0], settings)
+        return config_of(spec, spec.envs[0], _run_settings(spec, settings, values))
     except ConfigError as error:
-        shown = ", ".join(f"{key} {value:g}" for key, value in values.items())
-        raise with_file(spec.where, f"a member with {shown}" if shown else spec.envs[0], error) from error
+        raise with_file(spec.where, f"a member with {shown(values)}" if values else spec.envs[0], error) from error
 
 
 def _settings_values(spec: Spec, population: PopulationSpec) -> Values:
@@ -295,8 +293,8 @@ def _settings_values(spec: Spec, population: PopulationSpec) -> Values:
     return numbers
 
 
-def _generations(config: Config, rules: PopulationSettings, where: str) -> int:
-    steps, generation = config.run.steps, rules.generation
+def _generations(config: Config, settings: PopulationSettings, where: str) -> int:
+    steps, generation = config.run.steps, settings.generation
     if steps < 2 * generation or steps % generation:
         near = max(2, round(steps / generation)) * generation
         raise ConfigError(
@@ -306,23 +304,23 @@ def _generations(config: Config, rules: PopulationSettings, where: str) -> int:
     return steps // generation
 
 
-def _require_suitable(config: Config, rules: PopulationSettings, where: str) -> None:
+def _require_suitable(config: Config, settings: PopulationSettings, where: str) -> None:
     """Refuse a generation that ends within a batch, a start that is never reached, and layouts that members measure."""
     rows = config.runtime.batch_rows
-    if config.settings.learns_from == "unrolls" and rules.generation < rows:
+    if config.settings.learns_from == "unrolls" and settings.generation < rows:
         raise ConfigError(
-            f"{where}: a generation has {rules.generation} env steps, but one batch has {rows} rows: raise "
+            f"{where}: a generation has {settings.generation} env steps, but one batch has {rows} rows: raise "
             "generation, or make the batch smaller"
         )
-    last_scored = config.run.steps - (1 + rules.lag) * rules.generation
+    last_scored = config.run.steps - (1 + settings.lag) * settings.generation
     if last_scored <= 0:
         raise ConfigError(
-            f"{where}: lag is {rules.lag}, but there are {config.run.steps // rules.generation} generations, so "
+            f"{where}: lag is {settings.lag}, but there are {config.run.steps // settings.generation} generations, so "
             "no score would lead to a decision: lower it"
         )
-    if rules.start > last_scored:
+    if settings.start > last_scored:
         raise ConfigError(
-            f"{where}: start is {rules.start}, but the last scores that can lead to a decision are those after "
+            f"{where}: start is {settings.start}, but the last scores that can lead to a decision are those after "
             f"{last_scored} env steps: lower it"
         )
     if config.runtime.split == "measured":

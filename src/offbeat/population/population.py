@@ -28,6 +28,7 @@ from offbeat.plots.runs import LEDGER
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.members import MemberJob, Scoring, Training, member_name
+from offbeat.population.mutation import shown
 from offbeat.population.plan import PopulationPlan, plan_of, require_measurable
 from offbeat.population.report import write_report
 from offbeat.population.tree import Family
@@ -100,7 +101,7 @@ class Population:
             ConfigError: the ledger is damaged.
         """
         ledger = Ledger.read(self.path / LEDGER)
-        return Family(self.plan.rules, self.plan.genome, self.plan.seed, ledger)
+        return Family(self.plan.settings, self.plan.genome, self.plan.seed, ledger)
 
     def known_jobs(self) -> list[Job]:
         """Return the next job of each member for which all decisions are known."""
@@ -137,7 +138,7 @@ class Population:
             self.write_files()
             view.start()
             try:
-                pool.run_from(schedule.prepare_next, schedule.ended, schedule.restart)
+                pool.run_from(schedule)
                 with defer_signals():  # a second signal ends the command after the report
                     winner = write_report(self.plan, self.directory, family, schedule.failed)
             finally:
@@ -232,9 +233,8 @@ class Schedule:
         continuing = [member for member in decided if ended(member) == generation]
         for member in continuing:
             outcome = self.failed.pop(member)
-            training = Training(self._plan, self._path, member, generation, {})
             reason = " ".join(outcome.reason.split())
-            saved = training.saved_steps()
+            saved = self._run(member).saved_env_steps()
             env_steps = self._ledger.env_steps((member, generation - 1)) if saved is None else saved
             self._ledger.add(Failure(member, generation, env_steps, reason))
             self._view.message(
@@ -269,9 +269,9 @@ class Schedule:
         except ConfigError as error:
             self.failed[job.member] = JobOutcome(job, "failed", str(error))
             return
-        env_steps = job.saved_steps() or 0
+        env_steps = job.run.saved_env_steps() or 0
         self._ledger.add(Score(job.member, job.generation, score, env_steps))
-        self._view.message(f"{job.name}: {job.plan.rules.objective} {score:g}")
+        self._view.message(f"{job.name}: {job.plan.settings.objective} {score:g}")
         self._drop_kept()
 
     # --- between generations --------------------------------------------------------------------------------
@@ -290,13 +290,13 @@ class Schedule:
         decision = self._family.decide(member, generation - 1)
         if decision is None:
             return False
-        training = Training(self._plan, self._path, member, generation, decision.values)
+        run, learned = self._run(member), self._ledger.env_steps((member, generation - 1))
         if (member, generation - 1) not in self._ledger.decisions:
-            if decision.donor is not None and _starts_anew(training, self._ledger):
+            if decision.donor is not None and _starts_anew(run, learned):
                 decision = self._without_copy(decision)
             self._ledger.add(decision)
-        if decision.donor is not None and not self._has_trained(member, generation):
-            _require_checkpoint(training)
+        if decision.donor is not None and (run.saved_env_steps() or 0) <= learned:  # the generation has not trained yet
+            _require_checkpoint(run, generation)
             self._copy(decision)
         return True
 
@@ -308,30 +308,25 @@ class Schedule:
         )
         return replace(decision, donor=None, donor_generation=None, reason=reason)
 
-    def _has_trained(self, member: int, generation: int) -> bool:
-        """Whether a member has a checkpoint that was made in a generation."""
-        before = self._ledger.env_steps((member, generation - 1))
-        values = self._family.values(member, generation)
-        saved = Training(self._plan, self._path, member, generation, values).saved_steps()
-        return saved is not None and saved > before
-
     def _copy(self, decision: Decision) -> None:
         """Copy the donor's policies into the member's latest checkpoint. Doing it twice gives the same checkpoint."""
         assert decision.donor is not None
         assert decision.donor_generation is not None
-        run = RunDirectory(self._path / member_name(decision.member))
-        donor = RunDirectory(self._path / member_name(decision.donor))
+        run, donor = self._run(decision.member), self._run(decision.donor)
         with run.lock():
             own = run.read_checkpoint("latest", with_replay=True)
             theirs = load(self._kept(decision.donor, decision.donor_generation))
-            merged = with_policies_of(own, theirs, optimizer=self._plan.rules.copy_optimizer)
+            merged = with_policies_of(own, theirs, optimizer=self._plan.settings.copy_optimizer)
             store = run.checkpoint_store(run.read_run().checkpoints_kept)
             store.save(self._ledger.env_steps((decision.member, decision.generation)), merged, ["latest"])
         what = f"the weights of {donor.path.name} after generation {decision.donor_generation}, {decision.reason}"
-        values = ", ".join(f"{key} {value:g}" for key, value in decision.values.items())
+        values = shown(decision.values)
         run.append_to_log(f"after generation {decision.generation} copied {what}; next: {values}")
         donor.append_to_log(f"{run.path.name} copied {what}")
         self._view.message(f"{run.path.name} copies {what}; next: {values}")
+
+    def _run(self, member: int) -> RunDirectory:
+        return RunDirectory(self._path / member_name(member))
 
     def _kept(self, member: int, generation: int) -> Path:
         """Return the path of the checkpoint at the end of a member's generation."""
@@ -340,7 +335,7 @@ class Schedule:
     def _drop_kept(self) -> None:
         """Delete the checkpoints that no decision will need: those before the slowest member's, less the lag."""
         slowest = min(self._ledger.finished(member) for member in range(self._plan.members))
-        needed = slowest - 1 - self._plan.rules.lag
+        needed = slowest - 1 - self._plan.settings.lag
         for path in (self._path / "kept").iterdir():
             found = _KEPT.fullmatch(path.name)
             if found and (slowest == self._plan.generations or int(found[1]) < needed):
@@ -357,25 +352,24 @@ def _job_of_generation(
     """
     values = family.values(member, generation)
     training = Training(plan, path, member, generation, values)
-    if not _starts_anew(training, family.ledger):
-        _require_checkpoint(training)
+    if not _starts_anew(training.run, family.ledger.env_steps((member, generation - 1))):
+        _require_checkpoint(training.run, generation)
     if training.status() != "finished":
         return training
     return Scoring(plan, path, member, generation, values)
 
 
-def _starts_anew(training: Training, ledger: Ledger) -> bool:
-    """Whether a member has no checkpoint, and has never had one of something that it had learned."""
-    learned = ledger.env_steps((training.member, training.generation - 1))
-    return not learned and training.saved_steps() is None
+def _starts_anew(run: RunDirectory, learned: int) -> bool:
+    """Whether a member has no checkpoint, and has never had one of something that it had `learned`, in env steps."""
+    return not learned and run.saved_env_steps() is None
 
 
-def _require_checkpoint(training: Training) -> None:
+def _require_checkpoint(run: RunDirectory, generation: int) -> None:
     """Raise ConfigError if the checkpoint from which a generation after the first continues is missing."""
-    if training.saved_steps() is None:
+    if run.saved_env_steps() is None:
         raise ConfigError(
-            f"{training.run.path} has no checkpoint, from which {training.name} continues: restore the directory, or "
-            "pass another --dir"
+            f"{run.path} has no checkpoint, from which {run.path.name} generation {generation} continues: restore the "
+            "directory, or pass another --dir"
         )
 
 

@@ -39,29 +39,32 @@ class ReplaceRule:
     gap_std: NonNegative = 0.5
     """The same, in standard deviations of the members' scores, without the worst 20 %."""
 
-    def donor_of(self, member: int, scores: Sequence[float], draw: float) -> int | None:
-        """Return the member whose weights a member copies; None if it copies none.
 
-        A member that has failed copies one of the best in any case, unless all have failed.
+def donor_of(rule: ReplaceRule, member: int, scores: Sequence[float], draw: float) -> int | None:
+    """Return the member whose weights a member copies; None if it copies none.
 
-        Args:
-            member: the member that decides.
-            scores: the score of each member of one generation, or `FAILED`; higher is better.
-            draw: a uniform random number in [0, 1), which selects one of the possible donors.
-        """
-        ranked, failed = ranking(scores), scores[member] == FAILED
-        if not failed and member not in ranked[len(scores) - _count(self.replace_fraction, len(scores)) :]:
-            return None
-        spread = _spread(scores)
-        best = ranked[: _count(self.donor_fraction, len(scores))]
-        donors = [donor for donor in best if self._is_ahead(scores[donor], scores[member], spread)]
-        return donors[int(draw * len(donors))] if donors else None
+    A member that has failed copies one of the best in any case, unless all have failed.
 
-    def _is_ahead(self, donor: float, own: float, spread: float) -> bool:
-        if own == FAILED:
-            return donor > own
-        size = max(abs(donor), abs(own))
-        return donor - own > max(self.gap_absolute, self.gap_relative * size, self.gap_std * spread)
+    Args:
+        rule: which members copy others.
+        member: the member that decides.
+        scores: the score of each member of one generation, or `FAILED`; higher is better.
+        draw: a uniform random number in [0, 1), which selects one of the possible donors.
+    """
+    ranked, failed = ranking(scores), scores[member] == FAILED
+    if not failed and member not in ranked[len(scores) - _count(rule.replace_fraction, len(scores)) :]:
+        return None
+    spread = _spread(scores)
+    best = ranked[: _count(rule.donor_fraction, len(scores))]
+    donors = [donor for donor in best if _is_ahead(rule, scores[donor], scores[member], spread)]
+    return donors[int(draw * len(donors))] if donors else None
+
+
+def _is_ahead(rule: ReplaceRule, donor: float, own: float, spread: float) -> bool:
+    if own == FAILED:
+        return donor > own
+    size = max(abs(donor), abs(own))
+    return donor - own > max(rule.gap_absolute, rule.gap_relative * size, rule.gap_std * spread)
 
 
 def ranking(scores: Sequence[float]) -> list[int]:
@@ -79,19 +82,3 @@ def _spread(scores: Sequence[float]) -> float:
     known = [score for score in scores if score != FAILED]
     kept = sorted(known)[max(0, int(TRIMMED * len(scores)) - (len(scores) - len(known))) :]
     return pstdev(kept) if kept else 0.0
-
-
-def may_decide(generation: int, lag: int, start: int, copied: Sequence[int]) -> bool:
-    """Whether a member may copy another one at the end of a generation.
-
-    The scores are of generation `generation - lag`. If the member has copied since then, its score is not that of its
-    present weights: it would be replaced again for a fault that it no longer has.
-
-    Args:
-        generation: the generation that the member has finished.
-        lag: generations between the scores and the decision.
-        start: the first generation whose scores may decide.
-        copied: the generations at whose ends the member has copied.
-    """
-    scored = generation - lag
-    return scored >= max(start, 0) and all(end < scored for end in copied)

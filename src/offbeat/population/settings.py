@@ -16,6 +16,10 @@ from offbeat.population.rules import ReplaceRule
 
 RETURN = "return_mean"
 """The objective by default: the mean return of the evaluation episodes."""
+TEAM_RETURN = "team_return_mean"
+"""The objective that only worlds with several agents have: what all agents got together."""
+EVALUATED = (RETURN, "return_min", "return_max", "return_std", "length_mean", TEAM_RETURN)
+"""Numbers of `offbeat eval --json` that can be objectives."""
 INFO = "info/"
 """Prefix of objectives that are numbers in the infos of the env."""
 PARAMETERS = "curriculum"
@@ -69,12 +73,6 @@ class PopulationSettings(ReplaceRule):
     def objective_is_of_training_evaluations(self) -> bool:
         """Whether the objective is measured by the evaluations during training."""
         return self.objective_of[1].startswith("eval_")
-
-
-TEAM_RETURN = "team_return_mean"
-"""The objective that only worlds with several agents have: what all agents got together."""
-EVALUATED = ("return_mean", "return_min", "return_max", "return_std", "length_mean", TEAM_RETURN)
-"""Numbers of `offbeat eval --json` that can be objectives."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from offbeat.core.fields import in_short
 from offbeat.core.seeding import stream
 from offbeat.population.ledger import Decision, Ledger
 from offbeat.population.mutation import ROLE, Genome, Values
-from offbeat.population.rules import FAILED, may_decide, ranking
+from offbeat.population.rules import FAILED, donor_of, ranking
 from offbeat.population.settings import PopulationSettings
 
 Node = tuple[int, int]
@@ -62,13 +62,14 @@ class Family:
         scores = self.scores(scored)
         if scores is None:
             return None
-        if not may_decide(generation, self.settings.lag, self._start, self.ledger.copied(member)):
-            reason = "before the start" if scored < self._start else "its weights are newer than the scores"
+        newer = any(end >= scored for end in self.ledger.copied(member))  # it would be replaced for its old weights
+        if newer or scored < self._start:
+            reason = "its weights are newer than the scores" if newer else "before the start"
             return self._keep(member, generation, reason)
         if scores[member] == FAILED:
             scores[member] = self._score_since(member, scored, generation)
         random = stream(self.seed, ROLE, member, generation)
-        donor = self.settings.donor_of(member, scores, float(random.random()))
+        donor = donor_of(self.settings, member, scores, float(random.random()))
         if donor is None:
             return self._keep(member, generation, "no member is far enough ahead, or it is not among the worst")
         values = self.genome.mutated(self.values(donor, scored), random)

@@ -227,6 +227,14 @@ class RunDirectory:
         """Whether the run can be resumed or played."""
         return (self.checkpoints / LATEST).exists()
 
+    def saved_env_steps(self) -> int | None:
+        """Return the env steps of the checkpoint for a resume; None if there is none."""
+        latest = self.checkpoints / LATEST
+        for file in (latest / "policy.json", *sorted(latest.glob("policies/*/policy.json"))[:1]):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return int(read_json(file, LARGEST_RECORD)["env_steps"])
+        return None
+
     def snapshot_store(self) -> SnapshotStore:
         """Return the snapshots of the run's league."""
         return SnapshotStore(self.folder / "league")
