@@ -81,7 +81,8 @@ def test_results_are_decayed_means_in_the_order_of_the_games(decay):
     expected = sum(weight * score for weight, score in zip(weights, scores, strict=True)) / sum(weights)
     assert table.win_rate(RED, BLUE) == pytest.approx(expected)
     assert table.win_rate(BLUE, RED) == pytest.approx(1 - expected)
-    assert table.payoffs([RED, BLUE]).games[0, 1] == pytest.approx(sum(weights))
+    (record,) = table.records.values()
+    assert record.games == pytest.approx(sum(weights))
 
 
 def test_players_that_have_not_met_have_a_win_rate_of_one_half():
@@ -116,8 +117,8 @@ def test_a_game_of_three_sides_counts_for_each_pair_of_different_players():
     old = Player("red", 0)
     table = LeagueTable.start(("red", "blue"), 1200).with_snapshot("red", 0)
     table = table.advance([GameResult((RED, old, old), (2.0, 2.0, -1.0))], CONFIG)
-    payoffs = table.payoffs([RED, old])
-    assert payoffs.games[0, 1] == pytest.approx(1.99)  # two pairs; the game of the snapshot against itself is left out
+    (record,) = table.records.values()
+    assert record.games == pytest.approx(1.99)  # two pairs; the game of the snapshot against itself is left out
     assert table.win_rate(RED, old) == pytest.approx((0.5 * 0.99 + 1) / 1.99)
 
 
@@ -139,16 +140,6 @@ def test_returns_that_differ_in_the_last_digits_are_a_draw(outcomes):
 def test_an_outcome_that_is_not_finite_is_an_error_of_the_env():
     with pytest.raises(EnvFailed, match=r"outcome of side 0 is nan, .*--set league.outcome=NAME"):
         LeagueTable.start(("red", "blue"), 1200).advance([game(RED, BLUE, float("nan"))], CONFIG)
-
-
-def test_the_payoff_matrix_of_chosen_players_has_their_order():
-    old = Player("red", 0)
-    table = LeagueTable.start(("red", "blue"), 1200).with_snapshot("red", 0)
-    table = table.advance([game(RED, old, 1), game(BLUE, old, 1), game(RED, BLUE, 0)], CONFIG)
-    payoffs = table.payoffs([old, RED])
-    assert payoffs.players == ("red:0", "red:latest")
-    assert payoffs.wins.tolist() == [[0, 0], [1, 0]]
-    assert table.payoffs().players == ("red:0", "red:latest", "blue:latest")
 
 
 def saved() -> dict[str, Any]:

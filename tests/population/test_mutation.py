@@ -67,7 +67,7 @@ def test_without_given_values_the_members_are_spread_over_the_whole_range(member
 def test_the_members_have_another_order_for_each_key_and_seed():
     genome = Genome({key: Gene(1e-6, 1e-2) for key in "abc"}, 0.5)
     first = [[genome.first(member, 20, seed) for member in range(20)] for seed in range(2)]
-    assert len({tuple(values[key] for values in members) for members in first for key in "abc"}, 0.5) == 6
+    assert len({tuple(values[key] for values in members) for members in first for key in "abc"}) == 6
 
 
 def test_keys_are_mutated_with_the_given_probability_each():

@@ -36,13 +36,13 @@ from offbeat.core.errors import ConfigError
 from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.progress import JobCounts, Silent
 from offbeat.experiments.running import JobOutcome
-from offbeat.plots.runs import LEDGER
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
 from offbeat.population.members import MemberJob, Scoring, Training
 from offbeat.population.population import RESTARTS_AFTER_KILL, Population
 from offbeat.population.report import write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
+from offbeat.run_directory.names import LEDGER
 
 
 @pytest.fixture(scope="module")

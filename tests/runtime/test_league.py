@@ -375,8 +375,8 @@ def test_the_win_rate_of_a_policy_is_the_mean_of_those_against_the_snapshots_of_
         window = [
             Player(other, number) for other, count in counts.items() for number in range(max(0, count - 3), count)
         ]
-        records = [table.payoffs([Player(policy), each]) for each in window]
-        rates = [float(each.win_rates[0, 1]) for each in records if each.games.any()]
+        newest = Player(policy)
+        rates = [table.win_rate(newest, each) for each in window if table.has_met(newest, each)]
         assert rates
         assert last[policy_key(policy, "win_rate")] == pytest.approx(sum(rates) / len(rates))
 

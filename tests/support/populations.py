@@ -13,9 +13,9 @@ from tests.support.runs import SMALL, offbeat, weights_of
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.progress import Silent
 from offbeat.experiments.running import JobOutcome
-from offbeat.plots.runs import LEDGER
 from offbeat.population.members import member_name
 from offbeat.population.population import Population, Schedule
+from offbeat.run_directory.names import LEDGER
 
 TABLE: dict[str, Any] = {
     "members": 3, "generation": 256, "episodes": 2, "gap_std": 0.0, "gap_relative": 0.0, "mutation_rate": 1.0,

@@ -15,10 +15,10 @@ from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.typed_text import change_text
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
-from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
-from offbeat.plots.runs import EXPERIMENT, TRIAL
+from offbeat.experiments.trials import Trial, read_trial, require_same_trial, trial_name, write_trial
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import locked
+from offbeat.run_directory.names import EXPERIMENT, TRIAL
 from offbeat.run_directory.versions import current_versions
 
 
@@ -157,7 +157,7 @@ class ExperimentDirectory:
 
     def known_trials(self, spec: Spec) -> list[Trial]:
         """Return the trials that have been started, by number."""
-        files = {number: self.path / f"trial-{number:03}" / TRIAL for number in range(spec.trials_per_env or 0)}
+        files = {number: self.path / trial_name(number) / TRIAL for number in range(spec.trials_per_env or 0)}
         return [read_trial(spec, number, file) for number, file in files.items() if file.is_file()]
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-import numpy as np
-
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.sinks import read_metrics
 from offbeat.plots.runs import EVALUATION, OF_LINES, TRAINING, evaluated
-from offbeat.plots.statistics import iqm, stratified_bootstrap_band
+from offbeat.plots.statistics import band_of, iqm
 
 ReturnKind = Literal["evaluation", "training"]
 """evaluation: mean returns of evaluations; training: of the last 100 training episodes."""
@@ -148,10 +146,10 @@ def summary(results: Sequence[Result], *, with_target: bool) -> TableRow:
 
 
 def _interval(scores: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the 95 % bootstrap interval of the IQM; None for a single score."""
+    """Return the 95 % bootstrap interval of the IQM, or the range of few scores; None for a single one."""
     if len(scores) < 2:
         return None, None
-    low, high = stratified_bootstrap_band(np.asarray(scores)[:, None])
+    low, high = band_of([[score] for score in scores])
     return float(low[0]), float(high[0])
 
 

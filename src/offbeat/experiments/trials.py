@@ -29,6 +29,11 @@ POLICIES = "policies.toml"
 """Name of the file with the tables of policies, in the folder of a trial: the value of --policies."""
 
 
+def trial_name(number: int) -> str:
+    """Return the name of a trial, and of its directory."""
+    return f"trial-{number:03}"
+
+
 @dataclass(frozen=True)
 class Trial:
     """One combination of settings on one env."""
@@ -44,7 +49,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return f"trial-{self.number:03}"
+        return trial_name(self.number)
 
     @property
     def label(self) -> str:

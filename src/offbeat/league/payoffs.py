@@ -24,17 +24,6 @@ class Payoffs:
     wins: F64
     """[P, P]: games of i against j that i has won; a draw is half a win of each. `wins + wins.T` equals `games`."""
 
-    def __post_init__(self) -> None:
-        shape = (len(self.players),) * 2
-        if self.games.shape != shape or self.wins.shape != shape:
-            raise ValueError(f"{shape[0]} players, but games {self.games.shape} and wins {self.wins.shape}")
-        if (
-            np.diagonal(self.games).any()
-            or (self.wins < 0).any()
-            or not np.allclose(self.wins + self.wins.T, self.games)
-        ):
-            raise ValueError("wins + wins.T must equal games, no win may be negative, and nobody plays against itself")
-
     @classmethod
     def count(cls, players: Sequence[str], scores: Iterable[tuple[int, int, float]]) -> Payoffs:
         """Return the matrix of a list of games.

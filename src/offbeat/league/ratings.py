@@ -51,7 +51,6 @@ def updated_elo(rating: float, other: float, score: float, k_factor: float) -> t
 class Ratings:
     """Ratings of P players that explain their results best."""
 
-    players: tuple[str, ...]
     rating: F64
     """[P], in points."""
     error: F64
@@ -87,7 +86,7 @@ def fit_ratings(
     contrast = np.eye(count) - reference
     covariance = contrast @ np.linalg.inv(_curvature(payoffs, strength, precision)) @ contrast.T
     error = np.sqrt(np.clip(np.diagonal(covariance), 0, None))
-    return Ratings(payoffs.players, initial_elo + POINTS * (contrast @ strength), POINTS * error)
+    return Ratings(initial_elo + POINTS * (contrast @ strength), POINTS * error)
 
 
 def _means(groups: Sequence[Hashable]) -> F64:

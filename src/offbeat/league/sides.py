@@ -29,14 +29,14 @@ def policies_by_agent(agents: Mapping[str, Sequence[str]]) -> dict[str, list[str
 
 
 def sides_of_game(
-    config: LeagueConfig, env_id: str, policies: Mapping[str, Sequence[str]], trained: Collection[str]
+    config: LeagueConfig, env_id: str, policies_of: Mapping[str, Sequence[str]], trained: Collection[str]
 ) -> tuple[Side, ...]:
     """Return the sides of a game, in the order of their patterns, else of their first agents.
 
     Args:
         config: `sides`, `draw_policies` and `team_change_every`.
         env_id: Id of the env, for messages.
-        policies: Agent -> names of its policies, in the order of the env's agents.
+        policies_of: Agent -> names of its policies, in the order of the env's agents.
         trained: Names of the policies that are trained.
 
     Raises:
@@ -44,14 +44,14 @@ def sides_of_game(
             play no side, policies are to be drawn but each side has only one, or no policy is trained, or only one and
             `team_change_every` is set.
     """
-    if len(policies) < 2:
+    if len(policies_of) < 2:
         raise ConfigError(
-            f"a league needs a game of at least 2 sides, but {env_id} has {len(policies)} agent: leave the league out, "
-            "or pass an env with several agents"
+            f"a league needs a game of at least 2 sides, but {env_id} has {len(policies_of)} agent: leave the league "
+            "out, or pass an env with several agents"
         )
-    groups = agents_of_sides(config.sides, env_id, policies, what="league", example=_EXAMPLE)
-    sides = tuple(_side(group, policies) for group in groups)
-    _require_choices(config, sides, policies)
+    groups = agents_of_sides(config.sides, env_id, policies_of, what="league", example=_EXAMPLE)
+    sides = tuple(_side(group, policies_of) for group in groups)
+    _require_choices(config, sides, policies_of)
     _require_learning(config, sides, trained)
     return sides
 
@@ -68,38 +68,38 @@ def message_of(config: LeagueConfig, sides: Sequence[Side]) -> str:
 
 
 def agents_of_sides(
-    patterns: Sequence[str], env_id: str, policies: Mapping[str, Collection[Any]], *, what: str, example: str
+    patterns: Sequence[str], env_id: str, policies_of: Mapping[str, Collection[Any]], *, what: str, example: str
 ) -> list[tuple[str, ...]]:
     """Return the agents of each side of a game, at least 2 sides.
 
     Args:
         patterns: A pattern for each side; empty: those that the policies imply.
         env_id: As for `sides_of_game`.
-        policies: As for `sides_of_game`.
+        policies_of: As for `sides_of_game`.
         what: What needs the sides, for messages.
         example: How patterns are given, for messages.
 
     Raises:
         ConfigError: there is only one side, a side has no agents, or an agent is on no side.
     """
-    groups = _by_patterns(patterns, env_id, list(policies)) if patterns else _implied(policies)
+    groups = _by_patterns(patterns, env_id, list(policies_of)) if patterns else _implied(policies_of)
     if len(groups) < 2:
         raise ConfigError(
-            f"a {what} needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies)}) are on one: "
-            f"pass a pattern for each side, such as {example}"
+            f"a {what} needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies_of)}) are on "
+            f"one: pass a pattern for each side, such as {example}"
         )
     return list(map(tuple, groups))
 
 
-def _implied(policies: Mapping[str, Collection[Any]]) -> list[list[str]]:
+def _implied(policies_of: Mapping[str, Collection[Any]]) -> list[list[str]]:
     """Return the agents of each side without patterns.
 
     They are those with the same policies, or each agent if all agents have the same policies.
     """
-    kinds = dict.fromkeys(tuple(names) for names in policies.values())
+    kinds = dict.fromkeys(tuple(names) for names in policies_of.values())
     if len(kinds) == 1:
-        return [[agent] for agent in policies]
-    return [[agent for agent, names in policies.items() if tuple(names) == kind] for kind in kinds]
+        return [[agent] for agent in policies_of]
+    return [[agent for agent, names in policies_of.items() if tuple(names) == kind] for kind in kinds]
 
 
 def _by_patterns(patterns: Sequence[str], env_id: str, agents: Sequence[str]) -> list[list[str]]:
@@ -121,9 +121,9 @@ def _by_patterns(patterns: Sequence[str], env_id: str, agents: Sequence[str]) ->
     return list(groups.values())
 
 
-def _side(agents: Sequence[str], policies: Mapping[str, Sequence[str]]) -> Side:
-    names = dict.fromkeys(name for agent in agents for name in policies[agent])
-    common = tuple(name for name in names if all(name in policies[agent] for agent in agents))
+def _side(agents: Sequence[str], policies_of: Mapping[str, Sequence[str]]) -> Side:
+    names = dict.fromkeys(name for agent in agents for name in policies_of[agent])
+    common = tuple(name for name in names if all(name in policies_of[agent] for agent in agents))
     if not common:
         raise ConfigError(
             f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one for all of them is expected: "
@@ -133,9 +133,9 @@ def _side(agents: Sequence[str], policies: Mapping[str, Sequence[str]]) -> Side:
     return Side(common, tuple(agents))
 
 
-def _require_choices(config: LeagueConfig, sides: Sequence[Side], policies: Mapping[str, Sequence[str]]) -> None:
+def _require_choices(config: LeagueConfig, sides: Sequence[Side], policies_of: Mapping[str, Sequence[str]]) -> None:
     """Refuse policies that no side can be played by, and a draw where there is no choice."""
-    names = dict.fromkeys(name for own in policies.values() for name in own)
+    names = dict.fromkeys(name for own in policies_of.values() for name in own)
     for name in names:
         if not any(name in side.policies for side in sides):
             raise ConfigError(

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import FILE_REMEDY, Bound, Counter, Name, NonNegative, build
-from offbeat.league.payoffs import UNKNOWN, Payoffs
+from offbeat.league.payoffs import UNKNOWN
 from offbeat.league.players import LATEST, Player
 from offbeat.league.ratings import updated_elo
 from offbeat.league.results import GameResult
@@ -61,15 +59,6 @@ class LeagueTable:
         """Return the table before the first learning step: no snapshots and no results."""
         return cls(0, dict.fromkeys(policies, ()), {Player(name): initial_elo for name in policies}, {})
 
-    @property
-    def players(self) -> tuple[Player, ...]:
-        """All players: of each policy its snapshots, oldest first, and then its newest version."""
-        return tuple(
-            Player(policy, number)
-            for policy, taken in self.snapshots.items()
-            for number in (*range(len(taken)), LATEST)
-        )
-
     def advance(self, results: Iterable[GameResult], config: LeagueConfig) -> LeagueTable:
         """Return the table after one more learning step.
 
@@ -111,18 +100,6 @@ class LeagueTable:
     def has_met(self, player: Player, opponent: Player) -> bool:
         """Whether two players have played against each other."""
         return _pair(player, opponent) in self.records
-
-    def payoffs(self, players: Sequence[Player] | None = None) -> Payoffs:
-        """Return the payoff matrix of some players; of all, if none are given."""
-        chosen = self.players if players is None else tuple(players)
-        index = {player: number for number, player in enumerate(chosen)}
-        games, wins = np.zeros((2, len(chosen), len(chosen)))
-        for (first, second), record in self.records.items():
-            if first in index and second in index:
-                i, j = index[first], index[second]
-                games[i, j] = games[j, i] = record.games
-                wins[i, j], wins[j, i] = record.wins, record.games - record.wins
-        return Payoffs(tuple(map(str, chosen)), games, wins)
 
     def state(self) -> dict[str, Any]:
         """Return the table as lists, dicts, text and numbers. JSON stores each float exactly."""

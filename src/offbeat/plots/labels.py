@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from offbeat.plots.figures import literal
-from offbeat.plots.runs import MEMBER, POLICY, POPULATION, TRIAL, Run
+from offbeat.plots.runs import MEMBER, POLICY, POPULATION, Run
+from offbeat.run_directory.names import TRIAL
 
 SEED, ENV, ALGORITHM, DIRECTORY = "run.seed", "run.env", "run.algorithm", "directory"
 LABEL = "label"

@@ -20,11 +20,8 @@ from offbeat.core.types import DEFAULT_POLICY, F64, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
 from offbeat.run_directory.directory import RunDirectory, require_run
+from offbeat.run_directory.names import EXPERIMENT, LEDGER, TRIAL
 
-EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
-"""Files that identify the directory of an experiment and of a trial."""
-LEDGER = "population.jsonl"
-"""File that identifies the directory of a population."""
 K = TypeVar("K")
 T = TypeVar("T")
 XAxis = Literal["steps", "frames", "time"]
@@ -215,7 +212,7 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
         TypeError: the algorithm or the env is no text.
     """
     tables = read_tables(run_dir / "config.toml")
-    trial = run_dir.parent / "trial.toml"
+    trial = run_dir.parent / TRIAL
     if trial.is_file():
         tables = _with_layout_of(read_tables(trial), tables)
     settings = {key: value for key, value in _flat(tables).items() if key not in _REPORTING}

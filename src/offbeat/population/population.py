@@ -24,7 +24,6 @@ from offbeat.experiments.progress import JobCounts, View
 from offbeat.experiments.running import JobOutcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, try_envs, write_policies
-from offbeat.plots.runs import LEDGER
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.members import MemberJob, Scoring, Training, member_name
@@ -34,6 +33,7 @@ from offbeat.population.report import write_report
 from offbeat.population.tree import Family
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.names import LEDGER
 
 RESTARTS_AFTER_KILL = 3
 """Times that a job whose process was killed is started again in one generation of a member."""
