@@ -105,16 +105,27 @@ def test_a_job_starts_again_after_each_loss_up_to_the_limit(job):
     ]
 
 
-def test_a_job_that_is_started_again_has_not_failed(job):
-    pool = pool_of(FakeLauncher([KILLED, End(0)]))
-    waiting, ended = [job], []
+class UntilNotKilled:
+    """Lets a job start again whenever it was killed."""
 
-    def restart(outcome: JobOutcome) -> bool:
-        waiting.append(job)
+    def __init__(self, job: Job) -> None:
+        self.waiting, self.states = [job], list[str]()
+
+    def prepare_next(self) -> Job | None:
+        return self.waiting.pop() if self.waiting else None
+
+    def ended(self, outcome: JobOutcome) -> None:
+        self.states.append(outcome.state)
+
+    def restart(self, outcome: JobOutcome) -> bool:
+        self.waiting.append(outcome.job)
         return outcome.killed
 
-    pool.run_from(lambda: waiting.pop() if waiting else None, lambda outcome: ended.append(outcome.state), restart)
-    assert ended == ["finished"]
+
+def test_a_job_that_is_started_again_has_not_failed(job):
+    pool, schedule = pool_of(FakeLauncher([KILLED, End(0)])), UntilNotKilled(job)
+    pool.run_from(schedule)
+    assert schedule.states == ["finished"]
     assert (pool.counts.finished, pool.counts.failed, pool.failed) == (1, 0, ())
 
 

@@ -187,7 +187,7 @@ def test_a_band_over_many_equal_points_has_some_of_them_and_both_ends(tmp_path):
     for run in runs:
         (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().replace("eval_return_mean", "other"))
     (band,) = draw_runs(runs, "time").axes[0].collections
-    x = band.get_paths()[0].vertices[:, 0] * 60  # in minutes
+    x = np.asarray(band.get_paths()[0].vertices)[:, 0] * 60  # in minutes
     assert len(x) < 2 * GRID_POINTS + 5
     assert (x.min(), x.max()) == (3.0, 2997.0)
 
