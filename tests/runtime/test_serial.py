@@ -168,7 +168,7 @@ def test_the_episodes_of_an_actor_depend_on_the_ticket_at_which_it_starts_and_on
 
     def state(origin: int, attempt: int) -> str:
         actor = make_actor(plan, 0, origin, attempt=attempt)
-        start_actor(plan, actor, origin, None)
+        start_actor(plan, actor, origin, None, 0.0)
         snapshot = str(actor.snapshot())
         actor.close()
         return snapshot

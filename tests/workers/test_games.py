@@ -16,7 +16,7 @@ from offbeat.core.types import Acted
 from offbeat.envs.worlds.make import preflight_world
 from offbeat.workers.evaluator import evaluate
 from offbeat.workers.games import GameEnvs, game_envs, play_games
-from offbeat.workers.mixture import Mixture
+from offbeat.workers.mixture import Mixture, SeatedMixture
 
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
 SIDES = [("player_0",), ("player_1",)]
@@ -91,7 +91,7 @@ def test_agents_of_a_side_play_with_the_same_draw():
     world = preflight_world("offbeat.envs.testing.worlds:CartPoles")
     assert world is not None
     mixture = Mixture([Always(0), Always(1)])
-    seated = mixture.seated(worlds=6, agents=3, seed=1)
+    seated = SeatedMixture(mixture, worlds=6, agents=3, seed=1)
     chosen = seated.greedy({"observation": np.zeros((18, 4))}, np.zeros((18, 1), np.float32)).reshape(6, 3)
     assert (chosen == chosen[:, :1]).all()
     assert len(set(chosen[:, 0].tolist())) == 2

@@ -44,7 +44,7 @@ class TurnsLink:
 class GateLink:
     """The link of an actor thread or actor process. `next` waits at the actor's gate."""
 
-    def __init__(self, gate: ActorGate, memory: Memory, on_pause: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, gate: ActorGate, memory: Memory, on_pause: Callable[[], None]) -> None:
         """Make the link of one actor.
 
         Args:

@@ -128,7 +128,7 @@ def envs_of(
     return {plan.policy.name: make_envs(plan.run.env, count, info_mask=info_mask, tasks=plan.tasks, **where)}
 
 
-def start_actor(plan: Plan, actor: Actor, origin: int, snapshot: ActorSnapshot, progress: float = 0.0) -> None:
+def start_actor(plan: Plan, actor: Actor, origin: int, snapshot: ActorSnapshot, progress: float) -> None:
     """Continue an actor from a snapshot; without one, start new episodes with this training progress."""
     if snapshot is not None:
         actor.restore(snapshot)

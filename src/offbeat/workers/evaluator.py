@@ -99,7 +99,7 @@ class EvaluationLoop:
         counter, first = self._counter, next(iter(self._envs.columns.values()))
         self._call_envs(partial(first.set_progress, 1.0))
         for acting in self._acting.values():
-            acting.reset(self._call_envs(acting.start))
+            self._call_envs(acting.start)
         while counter.ended < self._episodes and (max_steps is None or counter.env_steps < max_steps):
             self._step()
             if on_step is not None:
@@ -148,7 +148,7 @@ class EvaluatedColumns:
         self.envs = envs
         agents = len(envs.spec.agents) or 1
         worlds = envs.spec.columns // agents
-        self._policy = policy.seated(worlds, agents, seed) if isinstance(policy, Mixture) else policy
+        self._policy = SeatedMixture(policy, worlds, agents, seed) if isinstance(policy, Mixture) else policy
         self._state = np.zeros((envs.spec.columns, self._policy.state_size), np.float32)
         """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
@@ -156,14 +156,13 @@ class EvaluatedColumns:
         self._actions: Array = np.zeros((0, *envs.spec.action.shape), envs.spec.action.dtype)
         """The last actions, [columns, *shape], in the env's range."""
 
-    def start(self) -> Tree:
-        """Start the first episodes of all columns; return their first observations."""
-        return self.envs.reset()
+    def start(self) -> None:
+        """Start the first episodes of all columns."""
+        self._observation = self._first_observation()
+        self._stacks.reset(self._observation)
 
-    def reset(self, observation: Tree) -> None:
-        """Start with the first observations of all columns."""
-        self._observation = observation
-        self._stacks.reset(observation)
+    def _first_observation(self) -> Tree:
+        return self.envs.reset()
 
     def action(self, random: np.random.Generator | None) -> Array:
         """Return the actions for the env: sampled with this generator; None: the most likely ones."""

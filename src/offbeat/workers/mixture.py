@@ -27,22 +27,19 @@ class Mixture:
         self.policies = tuple(policies)
         self.weights = tuple(weights) if weights is not None else (1.0,) * len(self.policies)
 
-    def seated(self, worlds: int, agents: int, seed: int) -> SeatedMixture:
-        """Return the policy of the columns of one side, or of one policy, in an evaluation.
-
-        Args:
-            worlds: number of worlds.
-            agents: number of its columns in each world.
-            seed: seed of the draws.
-        """
-        return SeatedMixture(self, worlds, agents, seed)
-
 
 class SeatedMixture:
-    """A mixture in the columns of an evaluation, those of one world next to each other."""
+    """A mixture in the columns of one side, or of one policy, in an evaluation; those of a world next to each other."""
 
     def __init__(self, mixture: Mixture, worlds: int, agents: int, seed: int) -> None:
-        """Draw the first policy of each world. The arguments are those of `Mixture.seated`."""
+        """Draw the first policy of each world.
+
+        Args:
+            mixture: the policies.
+            worlds: number of worlds.
+            agents: number of columns in each world.
+            seed: seed of the draws.
+        """
         self._mixture, self._agents, self._seed = mixture, agents, seed
         self.state_size = max(policy.state_size for policy in mixture.policies)
         self._episode = np.zeros(worlds, np.int64)

@@ -116,7 +116,7 @@ class TrialColumns(EvaluatedColumns):
         self.info = np.zeros((2, len(tasks), len(envs.spec.info)))
         """[2, N, K]: sums and counts of the numbers in the infos."""
 
-    def start(self) -> Tree:
+    def _first_observation(self) -> Tree:
         return self._task_envs.start_tasks(self._tasks)
 
     def action(self, random: np.random.Generator | None) -> Array:

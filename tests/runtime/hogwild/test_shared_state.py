@@ -100,7 +100,7 @@ class Bench:
         self._arrays = attach(parts.worker_arenas[0].fd, self.plan.slabs())
         self._memory = self.plan.memory(self._arrays)
         self.actor: Actor = make_actor(self.plan, 0, 0, Unwatched())
-        start_actor(self.plan, self.actor, 0, None)
+        start_actor(self.plan, self.actor, 0, None, 0.0)
 
     def shared(self, worker: int | None) -> Side:
         """Return a worker's learner, or an onlooker, on a mapping of its own of what is shared."""

@@ -12,7 +12,7 @@ from offbeat.core.tasks import Trials
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.env_calls import EnvCallWatch, Unwatched
+from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
 from offbeat.workers.evaluator import PlayOptions
@@ -54,7 +54,7 @@ class EvaluationPlan:
         closing: ExitStack,
         *,
         attempt: int = 0,
-        watch: EnvCallWatch | None = None,
+        watch: EnvCallWatch,
         on_step: Callable[[int], None] | None = None,
     ) -> Evaluation:
         """Make the envs and play the episodes of an evaluation.
@@ -70,7 +70,6 @@ class EvaluationPlan:
         Raises:
             EnvFailed: an env failed.
         """
-        watch = watch or Unwatched()
         watch.enter(resets=True)
         envs = self._envs(attempt)
         closing.callback(envs.close)
