@@ -86,7 +86,7 @@ def begun(env: str, **settings: Any) -> Iterator[tuple[PacedParts, SerialActing]
     """
     with ExitStack() as stack:
         parts = stack.enter_context(closing(build(resolve("ppo", env, flags={**SMALL, **settings}))))
-        acting = stack.enter_context(closing(acting_of(parts, 0, Reporting(notify=print, show=print))))
+        acting = stack.enter_context(closing(acting_of(parts, 0, Reporting(print, print))))
         assert isinstance(acting, SerialActing)
         for policy in parts.policies:
             policy.learner.publish(0)

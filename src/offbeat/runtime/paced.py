@@ -45,7 +45,6 @@ class PacedWorkforce(Workforce):
         super().__init__(acting, notify)
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._notify = notify
-        self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = parts.trained[0]
         in_threads = parts.config.runtime.learning_threads > 1  # these have a watch of their own
         self._watched = nullcontext if in_threads else parts.main_thread.learning_steps(notify, self._updates_made)
@@ -107,11 +106,12 @@ class PacedWorkforce(Workforce):
         with self._watched():
             results = self._learners.learn(self.learned, progress)
         learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
+        added = _env_steps_of(learned)
         if self._parts.league is not None:
-            self._parts.league.advance(self.learned, env_steps + _env_steps_of(learned))
-        assert _env_steps_of(learned) <= self._rows_of(self.learned), "tickets beyond the end may have been acted"
+            self._parts.league.advance(self.learned, env_steps + added)
+        assert added <= self._rows_of(self.learned), "tickets beyond the end may have been acted"
         self.learned += 1
-        self._first_unneeded = self._end_after(env_steps + _env_steps_of(learned))
+        self._first_unneeded = self._end_after(env_steps + added)
         self._apply_pause()  # first: a finished step allows further tickets to start
         self._acting.finish(self.learned)
         return learned
@@ -124,13 +124,10 @@ class PacedWorkforce(Workforce):
         """Whether a learner was lost. The others then do not finish the learning step."""
         return self._learners.failed
 
-    def league_metrics(self) -> dict[str, float]:
-        """Return the metrics of the league; none without a league."""
-        return {} if self._parts.league is None else self._parts.league.metrics()
-
     def metrics(self) -> Mapping[str, float]:
-        """Return metrics since the last call: of inference workers, or of messages to actors on a cluster."""
-        return self._acting.metrics()
+        """Return metrics of the league, and since the last call of inference workers or of messages to a cluster."""
+        league = self._parts.league
+        return {**self._acting.metrics(), **({} if league is None else league.metrics())}
 
     def close(self) -> None:
         """End the processes and threads of the learners, and their loaders."""
@@ -219,7 +216,7 @@ class PacedWorkforce(Workforce):
         return [None] * self._parts.config.runtime.actors
 
     def checkpoint_arrays(self) -> Tree | None:
-        by_policy = {policy: arrays for policy, feed in self._feeds.items() if (arrays := feed.checkpoint_arrays())}
+        by_policy = {policy.name: policy.learner.feed.checkpoint_arrays() or {} for policy in self._parts.policies}
         named = {policy_key(policy, name): array for policy, tree in by_policy.items() for name, array in tree.items()}
         return named or None
 
@@ -326,7 +323,6 @@ class PacedLoop(TrainingLoop):
                 recorder.add_infos(result.info)
             recorder.add_agent_steps(result.agent_steps, policy)
             recorder.add_learning_step(result.metrics, policy)
-        recorder.add_learning_step(self._work.league_metrics())
         recorder.add_learning_step(self._work.metrics())
         recorder.add_learning_step(waiting)
         finished = self.counters.env_steps >= self._run.steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -12,7 +12,7 @@ from offbeat.metrics.status import Status
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.observer import Observer
 from offbeat.runtime.signals import GracefulStop
-from offbeat.runtime.supervisor import Notify, Reporting, Supervised
+from offbeat.runtime.supervisor import Notify, Reporting
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,10 @@ class RunServices(NamedTuple):
     notify: Notify
     warn: Callable[[str], None]
     """Warns the user that something could not be written; repeated warnings are limited in rate."""
-    show: Callable[[str, Sequence[Supervised]], None]
-    """Is called with a role and all its processes whenever one of them was started: see `Reporting`."""
+    reporting: Reporting
+    """The functions that are called when processes of the run change."""
     signals: GracefulStop
     observer: Observer
     """Passes on what happens to the callbacks of the user."""
     expectation: Expectation | None = None
     """What auto layout expects of the run; None if it did not choose the topology."""
-
-    @property
-    def reporting(self) -> Reporting:
-        """The functions that are called when processes of the run change."""
-        return Reporting(self.notify, self.show)

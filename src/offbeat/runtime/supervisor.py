@@ -139,7 +139,7 @@ class Reporting(NamedTuple):
 
     notify: Notify
     """Is called with a message for each restart."""
-    show: Callable[[str, Sequence[Supervised]], None]
+    processes_changed: Callable[[str, Sequence[Supervised]], None]
     """Is called with a role and all its processes whenever one of them was started."""
 
 
@@ -173,7 +173,7 @@ class Supervisor(Generic[C]):
         self.restarts = 0
         self._start, self._board, self._runtime = start, board, runtime
         self._role, self._work, self._changes_result = role, work, changes_result
-        self._notify, self._show = reporting
+        self._notify, self._processes_changed = reporting
         self._losses = LossWatch[C](board)
         self._budget = runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
@@ -198,14 +198,14 @@ class Supervisor(Generic[C]):
             except OSError as error:
                 raise start_failure(f"{self._role} {index}", error) from error
             if len(self.processes) % together == 0 or len(self.processes) == count:
-                self._show(self._role, self.processes)
+                self._processes_changed(self._role, self.processes)
                 self._wait_until_ready(while_waiting or self.watch, count)
 
     def ensure_started(self) -> None:
         """Start the only child if it does not run; do not wait until it is ready."""
         if not self.processes or self.processes[0].has_ended:
             self.processes[:] = [self._start_process(0)]
-            self._show(self._role, self.processes)
+            self._processes_changed(self._role, self.processes)
 
     def _wait_until_ready(self, while_waiting: Callable[[], None], total: int) -> None:
         started, notice_s = monotonic(), SLOW_START_S
@@ -247,7 +247,7 @@ class Supervisor(Generic[C]):
             what = f"{text}, and could not be started again ({error.strerror or error})"
             raise failure_of(what, dead.explained) from traceback_of(dead)
         self.restarts += 1
-        self._show(self._role, self.processes)
+        self._processes_changed(self._role, self.processes)
         summary, _, lines = dead.explained.partition("\n")
         lines, self._last_code_lines = "" if lines == self._last_code_lines else lines, lines
         cut = ", at a marked cut" if self._changes_result else ""

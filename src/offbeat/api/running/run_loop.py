@@ -17,7 +17,7 @@ from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import device_text
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.runtimes import runtime_of
-from offbeat.runtime.supervisor import Supervised, start_failure
+from offbeat.runtime.supervisor import Reporting, Supervised, start_failure
 from offbeat.runtime.training_loop import TrainingLoop
 
 
@@ -44,7 +44,7 @@ def make_loop(
     parts, directory, config = context.parts, context.directory, context.config
     memory, status = ProcessMemory(), RunningStatus(directory, context.progress.update)
 
-    def show(role: str, children: Sequence[Supervised]) -> None:
+    def show_processes(role: str, children: Sequence[Supervised]) -> None:
         pids = {child.index: child.pid for child in children if child.pid is not None}
         memory.watch(role, pids)
         status.set_processes(role, pids)
@@ -64,7 +64,7 @@ def make_loop(
         show_status=status.update,
         notify=context.notify,
         warn=warn,
-        show=show,
+        reporting=Reporting(context.notify, show_processes),
         signals=context.signals,
         observer=context.callbacks,
         expectation=context.expectation,

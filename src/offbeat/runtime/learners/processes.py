@@ -52,7 +52,7 @@ class LearnerProcesses:
         self._runtime = parts.config.runtime
         self._code, self._algorithm = sent_code(parts.plan), sent_algorithm(parts.config)  # first: they may raise
         assert parts.arena is not None
-        self._parts, self._pool, self._show = parts, pool, reporting.show
+        self._parts, self._pool, self._processes_changed = parts, pool, reporting.processes_changed
         self._run_arena = parts.arena
         self._cores = usable_core_numbers()
         count = self._runtime.learners
@@ -90,7 +90,7 @@ class LearnerProcesses:
                 self._children.append(self._start(rank, step, states))
             except OSError as error:
                 raise start_failure(f"learner {rank}", error) from error
-        self._show("learner", self._children)
+        self._processes_changed("learner", self._children)
         for policy in self._parts.trained:
             policy.algorithm.collective = self._collective
         while waiting := [child for child in self._children if not child.ready]:
