@@ -306,7 +306,8 @@ class Simulation:
         board.reset(0, 0)
         for name in ("learned", "pause", "closed"):
             setattr(board, name, Watched(getattr(board, name), self.schedule))
-        board.next = [Watched(array, self.schedule) for array in board.next]
+        watched: list[Any] = [Watched(array, self.schedule) for array in board.next]
+        board.next = watched
         self.board = board
         self.gate = LearnerGate(board, layout.pace, Timings())
         self.gate.discard()

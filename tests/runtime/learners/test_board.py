@@ -30,7 +30,7 @@ def test_a_learner_that_finishes_while_the_board_is_read_has_made_the_same_excha
     board.requested[0] = 1
     board.gathered[:] = [5, 4]
     rows: list[Any] = [board.next[0], FinishingRow(board, before=before)]
-    board._next = rows
+    board.next = rows
     assert board.finished_and_gathered() == ([False, before], [5, 5])
     assert not exchanges_differ(*board.finished_and_gathered())
 
