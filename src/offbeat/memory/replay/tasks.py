@@ -154,7 +154,7 @@ class TaskReplay(TransitionReplay):
         self._returns = np.full((2, visited_tasks), np.nan)
         """[prior or posterior, task]: mean return of the last ticket in which episodes ended; NaN if there is none."""
         super().__init__(rings, batch_size=meta_batch.tasks * meta_batch.rows, n_step=1, gamma=gamma, buffers=buffers)
-        self._context_buffers = deque(self.new_buffers(meta_batch.tasks * meta_batch.context) for _ in range(buffers))
+        self._context_buffers = self.new_buffers(meta_batch.tasks * meta_batch.context)
 
     def reset(self, origin: int) -> None:
         super().reset(origin)
@@ -185,11 +185,10 @@ class TaskReplay(TransitionReplay):
             RunFailed: no task has a context yet.
         """
         tasks = self._draw_tasks(random)
-        self._context_buffers.rotate(-1)
-        buffers = self._context_buffers[-1]
+        buffers = next(self._context_buffers)
         self._by_task.sample_context(random, tasks, buffers.samples.cells)
         context = self.samples_of(buffers).arrays
-        buffers = self.next_buffers()
+        buffers = next(self._buffers)
         self._by_task.sample_rows(random, tasks, buffers.samples.cells)
         rows = self.samples_of(buffers)
         return rows._replace(arrays=rows.arrays | {CONTEXT + name: array for name, array in context.items()})

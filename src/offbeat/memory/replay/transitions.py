@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,9 @@ _NOT_COPIED = _FLAGS | {"reward"}
 class TransitionReplay(Replay):
     """A replay whose samples are single rows.
 
-    A subclass may override `sample` to return several samples per update, each with names of its own: fill the cells of
-    `new_buffers` as `sample` does, call `samples_of`, and join the arrays, with a prefix for those of each sample.
+    A subclass may override `sample` to return several samples per update, each with names of its own: take
+    buffers from `new_buffers` and fill their cells as `sample` does, call `samples_of`, and join the arrays, with a
+    prefix for those of each sample.
     """
 
     def __init__(
@@ -55,18 +57,20 @@ class TransitionReplay(Replay):
         shape.check(batch_size, n_step)
         super().__init__(rings, ticket_cells=shape.ticket_rows, skipped=0, exponents=exponents)
         self._batch_size, self._n_step, self._gamma = batch_size, n_step, gamma
-        self._buffers = [self.new_buffers(batch_size) for _ in range(buffers)]
+        self._buffer_count = buffers
+        self._buffers = self.new_buffers(batch_size)
         slots = np.arange(shape.actors * shape.slots_per_ring)
         ring, slot = slots % shape.actors, slots // shape.actors
         rows = ring * (shape.rows + 1) + slot * shape.length - slots * shape.length
         self._shift: I64 = rows * shape.columns
         """[slots]: position of a row in the rings, minus its cell."""
 
-    def new_buffers(self, size: int) -> SampleBuffers:
-        """Return buffers for this number of samples. They can be used for one sample after the other."""
-        return SampleBuffers(
-            size, self._flat, self._rings, ["discount", "weight"] if self.prioritized else ["discount"]
-        )
+    def new_buffers(self, size: int) -> Iterator[SampleBuffers]:
+        """Return an endless iterator over `buffers` buffers for this number of samples: take the next ones in each call
+        of `sample`.
+        """
+        computed = ["discount", "weight"] if self.prioritized else ["discount"]
+        return cycle([SampleBuffers(size, self._flat, self._rings, computed) for _ in range(self._buffer_count)])
 
     @property
     def transitions(self) -> float:
@@ -76,15 +80,9 @@ class TransitionReplay(Replay):
         return complete
 
     def sample(self, random: np.random.Generator) -> Samples:
-        buffers = self.next_buffers()
+        buffers = next(self._buffers)
         self._sample_cells(random, buffers.samples.cells)
         return self.samples_of(buffers)
-
-    def next_buffers(self) -> SampleBuffers:
-        """Return the buffers of a new sample."""
-        buffers = self._buffers.pop(0)
-        self._buffers.append(buffers)
-        return buffers
 
     def samples_of(self, buffers: SampleBuffers) -> Samples:
         """Return the samples of the cells that were written to `buffers.samples.cells`. They are in the buffers."""
