@@ -10,6 +10,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision
@@ -49,7 +50,7 @@ class NetworkConfig(AlgorithmSettings):
         Raises:
             ConfigError: the settings do not support the env, or contradict each other.
         """
-        if self.core == "none" and self.core_size != NetworkConfig.core_size:
+        if self.core == "none" and self.core_size != defaults_of(type(self))["core_size"]:
             raise ConfigError(
                 f"core_size is {self.core_size}, which has no effect without a core: pass --set core=gru or --set "
                 "core=lstm"

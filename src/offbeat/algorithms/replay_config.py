@@ -13,6 +13,7 @@ from offbeat.algorithms.network import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
 from offbeat.core.threads import usable_cores
@@ -104,7 +105,7 @@ class ReplayConfig(NetworkConfig):
                 f"burn_in is {self.burn_in}, which has no effect without a core: leave it out, or pass --set core=gru"
             )
         for key in ("priority_exponent", "importance_exponent", "priority_delay"):
-            if not self.prioritized and getattr(self, key) != getattr(ReplayConfig, key):
+            if not self.prioritized and getattr(self, key) != defaults_of(type(self))[key]:
                 raise ConfigError(
                     f"{key} is {getattr(self, key):g}, which has no effect while prioritized is false: leave it out, "
                     "or pass --set prioritized=true"

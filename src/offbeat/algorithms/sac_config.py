@@ -14,6 +14,7 @@ from offbeat.algorithms.replay_actor_critic_config import (
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Count, NonNegative, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import PolicySpec
@@ -77,7 +78,7 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
             ConfigError: one of them has no effect.
         """
         for key in ("initial_temperature", "target_entropy", "temperature_learning_rate"):
-            if self.temperature is not None and getattr(self, key) != getattr(SoftActorCriticConfig, key):
+            if self.temperature is not None and getattr(self, key) != defaults_of(type(self))[key]:
                 raise ConfigError(
                     f"{key} is {getattr(self, key):g}, which has no effect while temperature is fixed at "
                     f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
