@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -230,6 +230,26 @@ FLAGS = "--env-kwargs size=8"
 def test_unsupported_actions_are_refused(name, action, words):
     with pytest.raises(ConfigError, match=words):
         SMALL[name].policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4, flags=FLAGS))
+
+
+@pytest.mark.parametrize("config", [TD3Config, CrossQConfig, SACConfig])
+def test_a_message_has_the_title_of_the_users_own_settings(config):
+    own = type("OwnConfig", (config,), {"title": "Mine"})
+    with pytest.raises(ConfigError, match="but Mine expects"):
+        own().policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], UNBOUNDED, 4))
+
+
+@pytest.mark.parametrize(
+    ("base", "key", "default", "given"),
+    [
+        (DQNConfig, "priority_exponent", 0.5, {}),
+        (DQNConfig, "core_size", 256, {}),
+        (SACConfig, "initial_temperature", 0.1, {"temperature": 0.2}),
+    ],
+)
+def test_own_settings_may_have_another_default_of_a_setting_without_effect(base, key, default, given):
+    own = make_dataclass("OwnConfig", [(key, type(default), default)], bases=(base,), frozen=True)
+    own(**given).policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS["discrete"], 4))
 
 
 OUT_OF_BOUNDS: dict[str, dict[str, tuple[Any, ...]]] = {

@@ -38,4 +38,4 @@ class CrossQConfig(SoftActorCriticConfig):
     supports_shards: ClassVar[bool] = False
 
     def check_actions(self, env: EnvSpec) -> None:
-        require_bounded_box(env, "CrossQ")
+        require_bounded_box(env, self.title)

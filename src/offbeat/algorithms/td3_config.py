@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from offbeat.algorithms.replay_actor_critic_config import (
-    EmaCriticsConfig,
-    require_bounded_box,
-)
+from offbeat.algorithms.replay_actor_critic_config import EmaCriticsConfig, require_bounded_box
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.fields import Bound, Count, NonNegative
 from offbeat.core.types import EnvSpec
@@ -55,7 +52,7 @@ class TD3Config(EmaCriticsConfig):
         Raises:
             ConfigError: these settings do not support the env's actions.
         """
-        require_bounded_box(env, "TD3")
+        require_bounded_box(env, self.title)
         return PolicySpec(
             **self.network(env),
             distribution="deterministic",
