@@ -304,6 +304,11 @@ def test_minibatches_on_the_host_are_those_of_minibatch_of_rows():
             np.testing.assert_array_equal(minibatch.arrays()[name], expected[name])
 
 
+def test_a_minibatch_on_the_host_can_be_joined_with_other_arrays_as_a_dict_can():
+    minibatch = RowRange({"advantage": np.arange(3.0)}, slice(1, 3))
+    assert minibatch | {"advantage": "other", "more": 1} == {"advantage": "other", "rows": None, "more": 1}
+
+
 def test_every_epoch_shuffles_rows_differently():
     ppo = PPO(PPOConfig(minibatch_size=40, epochs=3), policy_spec("discrete"), seed=0, corrected=False)
     batch = numbered_batch(8, 5, np.random.default_rng(0))

@@ -218,6 +218,9 @@ class RowRange(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return None if name == "rows" else torch.from_numpy(self._arrays[name][self._rows])
 
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
     def __iter__(self) -> Iterator[str]:
         yield from self._arrays
         yield "rows"
