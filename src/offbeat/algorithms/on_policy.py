@@ -146,7 +146,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
         Called by `__init__` before the network is made; `config` and `spec` are set. Use the tensor that
         ``storage.register(name, initial)`` returns: in lock-free runs all workers share it. Add it to `arrays` or
-        `state`, so that checkpoints have it.
+        `state`, so that checkpoints have it. PPO registers a tensor too, so call `super().register(storage)`.
         """
 
     def make_network(self, generator: torch.Generator) -> ActorCritic:
