@@ -32,6 +32,7 @@ from offbeat.algorithms.rows import RowRange
 from offbeat.core.types import F32
 from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays
 from offbeat.fastpath.mlp_pair import MLPPair, PairLayers
+from offbeat.models.spec import PolicySpec
 
 Owner = TypeVar("Owner", bound=OnPolicy[Any])
 
@@ -45,17 +46,16 @@ class ActorCriticFastPath(Generic[Owner]):
         values: dict[str, F32] = parameters.layout.views(parameters.values.detach().numpy())
         self.algorithm = algorithm
         gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
-        policy = spec.layer_names()
-        critic = [name.replace("policy", "critic") for name in policy]
+        critic = critic_names(spec)
         self._critic_layers = Layers.of(values, critic)
         self._critic = MLP(self._critic_layers.sizes, spec.activation)
-        both = parameters.layout, policy, critic
+        both = parameters.layout, spec.layer_names(), critic
         self._networks = MLPPair(
             PairLayers(parameters.values.detach().numpy(), *both),
             PairLayers(parameters.gradients.numpy(), *both),
             spec.activation,
         )
-        self._head: _Head = _Categorical() if spec.action.kind == "discrete" else _Gaussian(values, gradients)
+        self._head = head_of(spec, values, gradients)
 
     @staticmethod
     def applies(algorithm: OnPolicy[Any]) -> bool:
@@ -118,6 +118,11 @@ class ActorCriticFastPath(Generic[Owner]):
         return squared_value_loss(values, rows["value_target"])
 
 
+def critic_names(spec: PolicySpec) -> list[str]:
+    """Return the names of the critic's layers, the head last."""
+    return [name.replace("policy", "critic") for name in spec.layer_names()]
+
+
 def arrays_of(minibatch: Minibatch) -> MinibatchArrays:
     """Return the arrays of a minibatch, without those that are None."""
     if isinstance(minibatch, RowRange):
@@ -165,6 +170,11 @@ def _normalized(advantages: F32) -> F32:
 
 def _root_mean_square(x: F32) -> float:
     return math.sqrt(x.dot(x) / len(x))
+
+
+def head_of(spec: PolicySpec, values: Mapping[str, F32], gradients: Mapping[str, F32]) -> _Head:
+    """Return the action distribution of a policy, with views of all parameters and gradients by name."""
+    return _Categorical() if spec.action.kind == "discrete" else _Gaussian(values, gradients)
 
 
 class _Head(Protocol):

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows
+from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows, OnPolicyFastPath
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPO
 from offbeat.core.types import F32
 from offbeat.fastpath import compiled
-from offbeat.fastpath.actor_critic import ActorCriticFastPath, arrays_of
+from offbeat.fastpath.actor_critic import arrays_of, critic_names, head_of
 from offbeat.fastpath.mlp import MinibatchArrays
 from offbeat.models.flat import FlatParameters
 
@@ -29,22 +29,21 @@ Forwarded = tuple[compiled.Network, F32, bool, NDArray[np.int64]]
 _f32: Callable[[NDArray[Any]], F32] = partial(np.ascontiguousarray, dtype=np.float32)
 
 
-class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
+class CompiledFastPath(OnPolicyFastPath):
     """See `compiled`. The gradients of the policy and those of the critic are one call each."""
 
     kernels = "numba"
 
     def __init__(self, algorithm: OnPolicy[Any]) -> None:
-        """Read and write the parameters of an algorithm for which `applies` is true."""
-        super().__init__(algorithm)
+        """Read and write the parameters of an algorithm for which `ActorCriticFastPath.applies` is true."""
         spec, parameters = algorithm.spec, algorithm.groups[ACTOR_CRITIC].parameters
-        policy, relu = spec.layer_names(), spec.activation == "relu"
-        self._policy = _Network(parameters, policy, relu=relu)
-        self._value = _Network(parameters, [name.replace("policy", "critic") for name in policy], relu=relu)
-        self._log_std: Sequence[F32] = ()
-        if spec.action.kind == "box":
-            buffers = parameters.values.detach().numpy(), parameters.gradients.numpy()
-            self._log_std = [parameters.layout.views(buffer)["log_std"] for buffer in buffers]
+        relu, self._config = spec.activation == "relu", algorithm.config
+        self._policy = _Network(parameters, spec.layer_names(), relu=relu)
+        self._value = _Network(parameters, critic_names(spec), relu=relu)
+        buffers = parameters.values.detach().numpy(), parameters.gradients.numpy()
+        views = [parameters.layout.views(buffer) for buffer in buffers]
+        self._head = head_of(spec, *views)
+        self._log_std: list[F32] = [view["log_std"] for view in views] if spec.action.kind == "box" else []
         self._ppo = algorithm if isinstance(algorithm, PPO) else None
         self._value_clip = self._ppo.config.value_clip if self._ppo else None
         self._calls, self._x = 0, np.zeros((0, spec.inputs), np.float32)
@@ -79,7 +78,7 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
         return self._result(len(index))
 
     def _policy_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
-        config, clip = self.algorithm.config, self._ppo.clip if self._ppo else math.inf
+        config, clip = self._config, self._ppo.clip if self._ppo else math.inf
         normalize, advantages = config.normalize_advantages, rows["advantage"]
         if normalize and NORMALIZED in rows:  # a shard
             normalize, advantages = False, rows[NORMALIZED]
@@ -94,10 +93,10 @@ class CompiledFastPath(ActorCriticFastPath[OnPolicy[Any]]):
     def _value_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
         clip = math.inf if self._value_clip is None else self._value_clip
         of_rows = _f32(rows["proximal_value"]), _f32(rows["value_target"])
-        compiled.value_gradients(*forwarded, *of_rows, clip, self.algorithm.config.value_coef, sums)
+        compiled.value_gradients(*forwarded, *of_rows, clip, self._config.value_coef, sums)
 
     def _result(self, rows: int) -> LossResult:
-        config = self.algorithm.config
+        config = self._config
         (policy_loss, kl, ratio, clipped, deviation, entropy), (value_loss, *_) = self._sums.tolist()
         policy_loss, value_loss, entropy = policy_loss / rows, value_loss / rows, entropy / rows
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from offbeat.algorithms.a2c import A2C
+from offbeat.algorithms.batch_network import OnPolicyFastPath
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.fast_paths import register
 from offbeat.algorithms.impala import IMPALA
@@ -21,10 +22,10 @@ from offbeat.fastpath.sac_gradients import SACGradients
 from offbeat.fastpath.td3_gradients import TD3Gradients
 
 
-def _actor_critic(fast_path: type[ActorCriticFastPath[Any]]) -> Callable[[OnPolicy[Any]], ActorCriticFastPath[Any]]:
+def _actor_critic(fast_path: type[ActorCriticFastPath[Any]]) -> Callable[[OnPolicy[Any]], OnPolicyFastPath]:
     """Return the function that makes a fast path for an algorithm: compiled, or this one, in NumPy."""
 
-    def make(algorithm: OnPolicy[Any]) -> ActorCriticFastPath[Any]:
+    def make(algorithm: OnPolicy[Any]) -> OnPolicyFastPath:
         if algorithm.config.kernels == "numpy":
             return fast_path(algorithm)
         from offbeat.fastpath.compiled_actor_critic import CompiledFastPath  # here: Numba is optional
