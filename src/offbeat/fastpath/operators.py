@@ -108,12 +108,12 @@ def _linear(x: F32, weight: F32, bias: F32 | None, *, relu: bool) -> F32:
     return result
 
 
-def processor_has_avx512() -> bool:
+def _processor_has_avx512() -> bool:
     """Return whether this processor has AVX-512, and torch uses it (its variable ATEN_CPU_CAPABILITY can forbid it)."""
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-def processor_is_intels() -> bool:
+def _processor_is_intels() -> bool:
     """Return whether this processor is one of Intel's; False where torch cannot tell."""
     capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return str(capabilities.get("cpu_name", "")).startswith("Intel")
@@ -122,9 +122,9 @@ def processor_is_intels() -> bool:
 @cache
 def fastest_operators() -> Operators:
     """Return the fastest operators on this machine."""
-    if not processor_has_avx512():
+    if not _processor_has_avx512():
         return BlasOperators()
-    if processor_is_intels() and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+    if _processor_is_intels() and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return MKLOperators()
     if blas_kernels() not in AVX512_KERNELS and onednn.works():
         return OneDNNOperators()

@@ -77,12 +77,12 @@ class TwoThreadExecutor:
         """Stop the helper after its current part."""
         self._closed = True
         if self._thread is not None:
-            self._queues.to_helper.put(ExecutorClosed())
+            self._queues.to_helper.put(_ExecutorClosed())
             self._queues.work.put(None)
             self._thread.join()
 
 
-class ExecutorClosed(Exception):
+class _ExecutorClosed(Exception):
     """The caller has closed the executor: the helper stops."""
 
 
