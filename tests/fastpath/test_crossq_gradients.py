@@ -31,7 +31,7 @@ def made(config: CrossQConfig = WIDE, *, renormalized: bool = True) -> CrossQ:
 
 
 def gradients(algorithm: CrossQ, threads: int = 1, operators: Operators | None = None) -> CrossQGradients:
-    algorithm.threads = threads
+    algorithm.most_threads = threads
     return CrossQGradients(algorithm, operators)
 
 

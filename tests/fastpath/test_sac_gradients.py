@@ -45,7 +45,7 @@ def test_log_probabilities_of_extreme_actions_are_exact():
     minibatch = networks.minibatch(16)
     fast = SACSide().fast(networks)
     fast.policy_gradients(minibatch)
-    assert_near(fast.log_prob, ExpectedOfSAC(networks, minibatch).log_prob)
+    assert_near(fast._workspace.sampled.log_prob, ExpectedOfSAC(networks, minibatch).log_prob)
 
 
 def stale_prefetches(networks: Networks, fast: SACGradients) -> Iterator[Minibatch]:
@@ -90,5 +90,5 @@ def test_one_and_two_threads_give_the_same_log_probabilities(rows, critics):
         fast = SACSide().fast(networks, threads)
         fast.critic_gradients(minibatch)
         fast.policy_gradients(minibatch)
-        results.append(fast.log_prob.tolist())
+        results.append(fast._workspace.sampled.log_prob.tolist())
     assert results[0] == results[1]

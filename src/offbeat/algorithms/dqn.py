@@ -71,7 +71,7 @@ class DQNConfig(ReplayConfig):
                 f"`{env.train_command(other)}`"
             )
         return PolicySpec(
-            **self.network(env),
+            **self.spec_fields(env),
             distribution="epsilon_greedy",
             normalize=self.normalize_observations,
         )
@@ -162,5 +162,5 @@ class DQN(OffPolicy[DQNConfig]):
             self._ema.lerp_(self.policy.values, self.config.ema_rate)
 
     def arrays(self) -> dict[str, Tensor]:
-        ema = {f"ema_{name}": view for name, view in self.policy.layout.views(self._ema).items()}
+        ema = self.policy.layout.views(self._ema, "ema_")
         return {**self.policy.arrays(), **ema, **self.published_extras, "updates": self._updates}

@@ -46,5 +46,4 @@ class EmaCritics(ReplayActorCritic[EmaSettings, Fast], Generic[EmaSettings, Fast
         self.ema_critics.lerp_(self.critics.values, self.config.ema_rate)
 
     def more_arrays(self) -> dict[str, Tensor]:
-        ema = self.critics.layout.views(self.ema_critics)
-        return {**{f"ema_critics.{name}": view for name, view in ema.items()}, **super().more_arrays()}
+        return {**self.critics.layout.views(self.ema_critics, "ema_critics."), **super().more_arrays()}

@@ -8,6 +8,7 @@ are sampled uniformly.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -19,7 +20,6 @@ from offbeat.algorithms import fast_paths
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.off_policy import OffPolicy
 from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig
-from offbeat.algorithms.sequences import Network
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.losses.critics import critic_loss
@@ -32,12 +32,6 @@ from offbeat.models.storage import Storage
 CRITIC, POLICY = "critic", "policy"
 
 
-class Forward(Protocol):
-    """`OffPolicy.forward`."""
-
-    def __call__(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor: ...
-
-
 class Networks(NamedTuple):
     """The policy, and the critics with their copy for the policy's loss."""
 
@@ -45,7 +39,8 @@ class Networks(NamedTuple):
     critics: Critics
     frozen: Critics
     """The critics of the policy's loss, on the same parameter values, but without gradients for them."""
-    forward: Forward
+    forward: Callable[..., Tensor]
+    """`OffPolicy.forward`."""
 
     def distribution_parameters(self, minibatch: Minibatch, name: str) -> Tensor:
         """Return the parameters of the action distributions, [M, outputs], at 'observation' or 'next_observation'."""
@@ -108,7 +103,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         """Make new networks. Arguments are as in `OffPolicy`, and `threads`, the number of threads among which the fast
         path divides an update. It does not change the results.
         """
-        self.threads = threads
+        self.most_threads = threads
         super().__init__(config, spec, seed=seed, device=device, storage=storage)
 
     @classmethod
@@ -260,7 +255,7 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
     def arrays(self) -> dict[str, Tensor]:
         return {
             **self.policy.arrays(),
-            **{f"critics.{name}": view for name, view in self.critics.arrays().items()},
+            **self.critics.layout.views(self.critics.values, "critics."),
             **self.more_arrays(),
             **self.published_extras,
         }

@@ -82,5 +82,4 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
         self._exploration_noise.fill_(self.config.exploration_noise)  # the weights may be of a run with another value
 
     def more_arrays(self) -> dict[str, Tensor]:
-        ema = self.policy.layout.views(self.ema_policy)
-        return {**{f"ema_{name}": view for name, view in ema.items()}, **super().more_arrays()}
+        return {**self.policy.layout.views(self.ema_policy, "ema_"), **super().more_arrays()}

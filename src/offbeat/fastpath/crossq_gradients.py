@@ -7,8 +7,6 @@ next ones. Only the first have an error, but through the moments all rows get a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 
@@ -60,7 +58,7 @@ class CrossQWorkspace(SACWorkspace):
         self._d_values = [np.zeros((2 * size, 1), np.float32) for _ in critics.layers]
         self._centered = [np.zeros_like(self._joined_sampled) for _ in critics.layers]
 
-    def evaluate_next(self, thread: int) -> None:
+    def evaluate_transitions(self, thread: int) -> None:
         """Compute the values of (s, a) and of (s', a') with this thread's critics."""
         critics, size = self._critic_layers, self.size
         with ignore_overflow():
@@ -69,18 +67,9 @@ class CrossQWorkspace(SACWorkspace):
                 values = self._learning[e].forward(critics.layers[e], self._both, moments, updates, critics.batch[e])
                 self.values[e], self._next_values[e] = values[:size, 0], values[size:, 0]
 
-    def write_critic_gradients(
-        self, thread: int, targets_of_rows: Callable[[], F32], weight: F32, gradients: list[Layers]
-    ) -> None:
-        with ignore_overflow():
-            targets = targets_of_rows()
-            weight = weight * np.float32(1 / self.size)
-            for e in self._critics_of(thread):
-                errors, d = self.errors[e], self._d_values[e][: self.size, 0]
-                np.subtract(self.values[e], targets, out=errors)
-                np.multiply(weight, errors, out=d)
-                self.losses[e] = 0.5 * float(d @ errors)
-                self._learning[e].backward(self._critic_layers.layers[e], self._d_values[e], gradients[e])
+    def _backward(self, e: int, d: F32, gradients: Layers) -> None:
+        self._d_values[e][: self.size, 0] = d
+        self._learning[e].backward(self._critic_layers.layers[e], self._d_values[e], gradients)
 
     def evaluate(self, thread: int) -> None:
         critics = self._critic_layers

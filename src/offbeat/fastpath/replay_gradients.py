@@ -22,7 +22,7 @@ import torch
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.ema_critics import EmaCritics
-from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
+from offbeat.algorithms.replay_actor_critic import ReplayActorCritic, ReplayFastPath
 from offbeat.core.types import F32
 from offbeat.fastpath.layer_norm_mlp import LayerNormMLP
 from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays, Operators
@@ -85,16 +85,18 @@ class Workspace:
         """Return the indices of this thread's critics."""
         return range(thread, len(self._networks.critics), THREADS)
 
-    def evaluate_next(self, thread: int) -> None:
-        """Compute the values of (s', a') with this thread's ema critics."""
+    def evaluate_transitions(self, thread: int) -> None:
+        """Compute the values of (s', a') with this thread's ema critics, then those of (s, a) with its critics."""
         with ignore_overflow():
             for e in self._critics_of(thread):
-                self._next_values[e] = self._critics[e].forward(self._networks.ema[e], self._joined_next)[:, 0]
+                critic = self._critics[e]
+                self._next_values[e] = critic.forward(self._networks.ema[e], self._joined_next)[:, 0]
+                self.values[e] = critic.forward(self._networks.critics[e], self._joined)[:, 0]
 
     def write_critic_gradients(
         self, thread: int, targets_of_rows: Callable[[], F32], weight: F32, gradients: list[Layers]
     ) -> None:
-        """Write the gradients of this thread's critics.
+        """Write the gradients of this thread's critics, after `evaluate_transitions`.
 
         Args:
             thread: 0 or 1.
@@ -107,21 +109,24 @@ class Workspace:
             targets = targets_of_rows()
             weight = weight * np.float32(1 / self.size)
             for e in self._critics_of(thread):
-                layers, errors = self._networks.critics[e], self.errors[e]
-                self.values[e] = self._critics[e].forward(layers, self._joined)[:, 0]
+                errors = self.errors[e]
                 np.subtract(self.values[e], targets, out=errors)
                 d = weight * errors
                 self.losses[e] = 0.5 * float(d.dot(errors))
-                self._critics[e].backward(layers, d[:, None], gradients[e])
+                self._backward(e, d, gradients[e])
+
+    def _backward(self, e: int, d: F32, gradients: Layers) -> None:
+        """Write the gradients of a critic from the derivative by its values of (s, a), [M]."""
+        self._critics[e].backward(self._networks.critics[e], d[:, None], gradients)
 
 
 WorkspaceT = TypeVar("WorkspaceT", bound=Workspace)
 
 
-class ReplayGradients(Generic[WorkspaceT]):
-    """Implements `algorithms.replay_actor_critic.ReplayFastPath`, through views of the flat buffers.
+class ReplayGradients(ReplayFastPath, Generic[WorkspaceT]):
+    """The fast path for plain MLPs on a CPU, through views of the flat buffers. The critics may be normalised.
 
-    It is made for plain MLPs on a CPU. The critics may be normalised.
+    All arrays of the minibatches are float32.
     """
 
     def __init__(self, algorithm: ReplayActorCritic[Any, Any], networks: LayersOfNetworks) -> None:
@@ -133,7 +138,7 @@ class ReplayGradients(Generic[WorkspaceT]):
         """
         self._networks = networks
         self._prioritized: bool = algorithm.config.prioritized
-        self._executor = TwoThreadExecutor(2 if algorithm.threads > 1 else 1)
+        self._executor = TwoThreadExecutor(2 if algorithm.most_threads > 1 else 1)
         self.threads: int = self._executor.threads
         policy, critics = algorithm.policy, algorithm.critics
         self._gradients_of_critics = critic_layers(critics.layout, critics.gradients.numpy())
@@ -154,23 +159,6 @@ class ReplayGradients(Generic[WorkspaceT]):
         """Return a new workspace for a number of rows."""
         raise NotImplementedError
 
-    def critic_gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write all gradients of the sum over e of mean(weight (Q_e - y)^2 / 2).
-
-        Args:
-            minibatch: observation, next_observation [M, inputs], action, the noise [M, A], reward, discount [M] and,
-                with a prioritised replay, weight [M], all float32.
-        """
-        raise NotImplementedError
-
-    def policy_gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write all gradients of the policy's loss.
-
-        Args:
-            minibatch: observation [M, inputs] and the noise [M, A], if the policy has some, float32.
-        """
-        raise NotImplementedError
-
     def close(self) -> None:
         self._executor.close()
 
@@ -186,7 +174,7 @@ class ReplayGradients(Generic[WorkspaceT]):
         weight = rows["weight"] if self._prioritized else workspace.ones
         self._executor.run(
             first,
-            on_both_threads(workspace.evaluate_next),
+            on_both_threads(workspace.evaluate_transitions),
             on_both_threads(workspace.write_critic_gradients, targets, weight, self._gradients_of_critics),
         )
         loss = sum(workspace.losses)

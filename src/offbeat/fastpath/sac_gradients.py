@@ -23,8 +23,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.sac import SAC
@@ -111,9 +109,6 @@ class SACWorkspace(Workspace):
 class SoftGradients(ReplayGradients[SACWorkspace]):
     """What the fast paths of SAC and CrossQ share. Implements `algorithms.soft_actor_critic.SoftFastPath`."""
 
-    log_prob: Tensor
-    """[M]: log pi(a|s) of the actions that the last policy stage sampled."""
-
     def __init__(self, algorithm: SoftActorCritic[Any], networks: LayersOfNetworks) -> None:
         super().__init__(algorithm, networks)
         self._algorithm = algorithm
@@ -148,7 +143,6 @@ class SoftGradients(ReplayGradients[SACWorkspace]):
             on_both_threads(workspace.write_policy_gradients, alpha, self._gradients_of_policy),
         )
         self._add_policy_gradients()
-        self.log_prob = torch.from_numpy(workspace.sampled.log_prob)
         log_prob = mean(workspace.sampled.log_prob)
         loss = float(alpha) * log_prob - mean(workspace.values.min(axis=0))
         return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob}, {"entropy": -log_prob})

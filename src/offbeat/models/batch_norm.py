@@ -93,5 +93,4 @@ class RunningMoments:
 
     def arrays(self) -> dict[str, Tensor]:
         """Return the moments by their names in a checkpoint."""
-        views = {f"critic_moments.{name}": view for name, view in self.layout.views(self.values).items()}
-        return {**views, "critic_moments.updates": self.updates}
+        return {**self.layout.views(self.values, "critic_moments."), "critic_moments.updates": self.updates}

@@ -42,6 +42,6 @@ class BufferLayout:
             offset += -(-prod(shape) // ALIGNMENT) * ALIGNMENT
         return cls(tuple(entries), offset)
 
-    def views(self, buffer: Any) -> dict[str, Any]:
-        """Return name -> view of `buffer`, a flat NumPy array or torch tensor of `size` elements."""
-        return {e.name: buffer[e.offset : e.stop].reshape(e.shape) for e in self.entries}
+    def views(self, buffer: Any, prefix: str = "") -> dict[str, Any]:
+        """Return prefix + name -> view of `buffer`, a flat NumPy array or torch tensor of `size` elements."""
+        return {prefix + e.name: buffer[e.offset : e.stop].reshape(e.shape) for e in self.entries}
