@@ -74,7 +74,7 @@ def test_a_replay_gives_the_inputs_of_the_next_state_also_across_the_end_of_its_
     for ticket in range(TICKETS):
         actor.act(Work(ticket, 0, 0.0, (PolicyWork(NO_WEIGHTS, rings.open(ticket)),)))
         replay.take_in(ticket, 0)
-        if not replay.valid:
+        if not replay.size:
             continue
         arrays = replay.sample(random).arrays
         there = {name.removeprefix("next/"): part for name, part in arrays.items() if name.startswith("next/")}

@@ -121,7 +121,7 @@ def test_each_ticket_triggers_the_updates_that_its_transitions_make_due(ratio, w
         made += learned.updates
         assert len(bench.replay.samples) == made, "an update is a sample"
         assert bench.replay.next_ticket == ticket + 1
-        assert learned.metrics["replay_size"] == bench.replay.valid
+        assert learned.metrics["replay_size"] == bench.replay.size
         if transitions > warmup:
             assert learned.metrics["utd_ratio"] == pytest.approx(made / (transitions - warmup))
             assert learned.metrics["samples_per_insert"] == pytest.approx(8 * made / (transitions - warmup))
@@ -300,7 +300,7 @@ def test_a_restored_learner_makes_the_same_updates(prioritized):
     for ticket in range(12):
         bench.learn(ticket, lag=min(2, ticket))
     other, said = restored(bench, with_replay=True, step=12)
-    assert said == f"the replay of {bench.replay.valid} transitions restored"
+    assert said == f"the replay of {bench.replay.size} transitions restored"
     for ticket in range(12, 20):
         one, same = (side.learn(ticket, lag=2) for side in (bench, other))
         assert one.metrics == same.metrics

@@ -219,7 +219,7 @@ class ReplayFeed(Feed):
         self._updates_at_version[version % len(self._updates_at_version)] = self.run_updates
 
     def sizes(self) -> dict[str, float]:
-        return {"replay_size": float(self._replay.valid), **self._replay.metrics()}
+        return {"replay_size": float(self._replay.size), **self._replay.metrics()}
 
     def ratio_metrics(self) -> dict[str, float]:
         """Return metrics of the update ratio so far; none during the warm-up."""
@@ -235,7 +235,7 @@ class ReplayFeed(Feed):
     def load_checkpoint(self, arrays: Tree | None, step: int) -> str:
         if arrays is not None:
             self._replay.load(arrays)
-            return f"the replay of {self._replay.valid} transitions restored"
+            return f"the replay of {self._replay.size} transitions restored"
         self._replay.reset(step)
         self._counted_transitions = self._counted_updates = 0
         return "the checkpoint has no replay: it warms up again, and the ratio counts from here"

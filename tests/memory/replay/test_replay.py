@@ -138,8 +138,8 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
 def test_each_sample_is_a_valid_committed_row_of_the_window_with_its_successor(run, seed):
     for step in range(3 * run.shape.slots_per_ring * run.shape.actors):
         run.step()
-        assert run.replay.valid == len(run.expected())
-        if run.replay.valid and step % 3 == 0:
+        assert run.replay.size == len(run.expected())
+        if run.replay.size and step % 3 == 0:
             random = np.random.default_rng(seed)
             run.assert_whole(run.replay.sample(random))
 
@@ -149,7 +149,7 @@ def test_each_sample_is_a_valid_committed_row_of_the_window_with_its_successor(r
 def test_rows_being_written_by_actors_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.step()
-        if run.replay.valid:
+        if run.replay.size:
             before = copied(run.replay.sample(np.random.default_rng(seed)))
             prefix = run.replay.next_ticket
             run.writers.go_ahead(prefix, prefix + run.shape.pace.max_ahead)
@@ -184,7 +184,7 @@ def test_sampling_uses_one_random_number_per_transition():
         run = Run(shape_of(1, 2, 5, 200, 0), 1, batch_size=64, chances=Chances(invalid=invalid)).steps(30)
         random, same = np.random.default_rng(5), np.random.default_rng(5)
         run.replay.sample(random)
-        same.integers(run.replay.valid, size=64)
+        same.integers(run.replay.size, size=64)
         assert random.integers(2**60) == same.integers(2**60)
 
 
@@ -325,9 +325,9 @@ def test_priorities_equal_those_of_a_slow_reference_and_samples_are_consistent(r
         slow.of = {key: slow.of[key] for key in known if key in now}
         slow.enter([key for key in now if key not in known])
         assert run.completed == len(now.keys() - known.keys())
-        assert run.replay.valid == len(now)
+        assert run.replay.size == len(now)
         np.testing.assert_allclose(priorities_in(run), [slow.of[key] for key in sorted(now)])
-        if run.replay.valid:
+        if run.replay.size:
             samples = run.replay.sample(random)
             run.assert_whole(samples)
             keys = run.keys(samples)
@@ -381,7 +381,7 @@ def test_a_restored_replay_samples_and_continues_bit_for_bit(exponents, data):
         run.step()  # first, so that new rows get the highest priority of before
         rewrite(run, again)
         again.take_in(run.replay.next_ticket - 1, 10 * run.replay.next_ticket)
-        assert again.valid == run.replay.valid
+        assert again.size == run.replay.size
         for one, other in zip(learn(run.replay, 2), learn(again, 2), strict=True):
             assert_equal(one, other)
 
@@ -400,7 +400,7 @@ def restored(run: Run, state: Any, arrays: Tree) -> TransitionReplay:
 def learn(replay: TransitionReplay, updates: int) -> list[Samples]:
     """Sample some batches, and set priorities where there are any."""
     random, batches = np.random.default_rng(3), []
-    for _ in range(updates if replay.valid else 0):
+    for _ in range(updates if replay.size else 0):
         samples = replay.sample(random)
         if "weight" in samples.arrays:
             replay.update_priorities(samples, samples.cells % 7 * 0.3)
@@ -451,7 +451,7 @@ def test_a_replay_of_another_topology_is_refused():
 def test_reset_empties_the_replay_and_starts_its_window_at_the_given_ticket():
     run = Run(shape_of(2, 3, 4, 60, 2), exponents=Exponents(0.6, 0.4)).steps(9)
     run.replay.reset(21)
-    assert (run.replay.window, run.replay.valid) == (range(21, 21), 0)
+    assert (run.replay.window, run.replay.size) == (range(21, 21), 0)
     run.writers.go_ahead(22, 22)
     run.replay.take_in(21, 0)
     assert run.replay.window == range(21, 22)

@@ -182,7 +182,7 @@ def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_
         assert run.completed == len(now - known), "those of tickets that are only burn-in count too"
         known, expected = now, run.expected()
         of = [int(run.complete(ticket)[:, column].sum()) for ticket, column in expected]
-        assert run.replay.valid == sum(of)
+        assert run.replay.size == sum(of)
         if expected and step % 3 == 0:
             samples = run.replay.sample(np.random.default_rng(seed))
             assert set(run.sequences(samples)) <= set(expected)
@@ -195,7 +195,7 @@ def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_
 def test_rows_being_written_by_actors_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
-        if run.replay.valid:
+        if run.replay.size:
             before = copied(run.replay.sample(np.random.default_rng(seed)))
             prefix = run.replay.next_ticket
             run.writers.go_ahead(prefix, prefix + run.shape.pace.max_ahead)
@@ -245,7 +245,7 @@ def test_samples_have_the_documented_shapes_and_dtypes():
 def test_sequences_are_sampled_in_proportion_to_their_errors_with_importance_weights(run, seed):
     random = np.random.default_rng(seed)
     run.steps(2 * run.shape.slots_per_ring * run.shape.actors)
-    if not run.replay.valid:
+    if not run.replay.size:
         return
     samples = run.replay.sample(random)
     run.assert_whole(samples)
@@ -282,15 +282,15 @@ WAITING = {"fields": WAITING_FIELDS, "chances": Chances(waits=0.7, absent=0.3)}
 @pytest.mark.parametrize("rows", [{}, WAITING], ids=["all decisions", "some without"])
 def test_a_restored_replay_gives_the_samples_of_an_uninterrupted_one(steps, exponents, rows):
     run = Run(exponents=exponents, **rows).steps(steps)
-    if exponents and run.replay.valid:
+    if exponents and run.replay.size:
         samples = run.replay.sample(np.random.default_rng(1))
         run.replay.update_priorities(samples, np.arange(8) / 4)
     state, arrays = pickle.loads(pickle.dumps((run.replay.state(), run.replay.arrays())))
     other = run.new_replay(run.rings())
     other.restore(state)
     other.load(arrays)
-    assert (other.valid, other.window) == (run.replay.valid, run.replay.window)
-    for seed in range(3) if run.replay.valid else ():
+    assert (other.size, other.window) == (run.replay.size, run.replay.window)
+    for seed in range(3) if run.replay.size else ():
         assert_equal(other.sample(np.random.default_rng(seed)), run.replay.sample(np.random.default_rng(seed)))
 
 
@@ -299,7 +299,7 @@ def test_recover_uses_the_rows_and_states_written_for_a_dead_learner(rows):
     run = Run(**rows).steps(31)
     other = run.new_replay(run.writers.rings)
     other.recover(0, 31, behavior_updates=5)
-    assert (other.valid, other.window) == (run.replay.valid, run.replay.window)
+    assert (other.size, other.window) == (run.replay.size, run.replay.window)
     one, two = (replay.sample(np.random.default_rng(0)) for replay in (run.replay, other))
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(array, two.arrays[name], err_msg=name)

@@ -167,7 +167,7 @@ def test_sampled_stacks_equal_those_of_the_actor_across_the_end_of_a_ring(data):
     for prefix in range(1, 2 * run.shape.slots_per_ring * actors + 2):
         run.act_ahead(prefix)
         replay.take_in(prefix - 1, 0)
-        if prefix % 2 == 0 and replay.valid:
+        if prefix % 2 == 0 and replay.size:
             run.sample(replay, random)
     kept = run.new_replay(run.new_rings())
     kept.restore(replay.state())
@@ -190,7 +190,7 @@ def test_sampled_sequences_have_the_stacks_of_the_actor_including_burn_in(stack,
     for prefix in range(1, 2 * shape.slots_per_ring * actors + 2):
         run.act_ahead(prefix)
         replay.take_in(prefix - 1, 0)
-        if prefix % 2 == 0 and replay.valid:
+        if prefix % 2 == 0 and replay.size:
             samples = replay.sample(random)
             sampled.append((samples.arrays["observation"].copy(), samples.cells % 2, samples.tickets))
     run.act_ahead(run.acted + actors)

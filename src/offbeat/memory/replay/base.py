@@ -74,7 +74,7 @@ class Replay(ABC):
         marked = any(field.name == NO_DECISION for field in rings.fields)
         self._decisions = Decisions(rings) if marked else None
         """Only in envs with rows without a decision."""
-        self._rows: CompleteRows = self._decisions or ValidRows(rings)
+        self._complete_rows: CompleteRows = self._decisions or ValidRows(rings)
         self._window = TicketWindow(rings.shape, skipped)
         self._tickets, self._behavior_updates = self._window.tickets, self._window.behavior_updates
         self.reset(0)
@@ -82,14 +82,15 @@ class Replay(ABC):
     def reset(self, origin: int) -> None:
         """Empty the replay; `origin` is the next ticket. Used to resume a run whose replay was not saved."""
         self._window.reset(origin, origin)
-        self.valid = 0
+        self.size = 0
         """Number of transitions that can be sampled: valid rows, without decisions that are still open."""
-        self._rows.reset()
+        self._complete_rows.reset()
         cells = len(self._tickets) * self._ticket_cells
         self._priorities = PrioritizedSampler(self._exponents, cells) if self._exponents else None
         self._tree = self._priorities or (TreeSampler(cells) if self._decisions else None)
         """The sampler, if transitions may be completed in another order than that of their rows."""
         self._sampler: CellSampler = self._tree or self.new_sampler()
+        """The same as `_priorities` with priorities, and as `_tree` where there is one."""
 
     def new_sampler(self) -> CellSampler:
         """Return a new sampler, for transitions that are completed in the order of their rows."""
@@ -139,15 +140,15 @@ class Replay(ABC):
         """
         removed = self._window.append(ticket, behavior_updates)
         if removed is not None:
-            rows = self._rows.complete(removed)
+            rows = self._complete_rows.complete(removed)
             self._sampler.leave(self._window.slot(removed) * self._ticket_cells, self._can_be_sampled(rows))
-            self.valid -= int(np.count_nonzero(rows))
-        earlier = self._rows.take_in(ticket)
-        rows = self._rows.complete(ticket)
+            self.size -= int(np.count_nonzero(rows))
+        earlier = self._complete_rows.take_in(ticket)
+        rows = self._complete_rows.complete(ticket)
         completed = int(np.count_nonzero(rows))
         if ticket in self._window.sampled:
             self._sampler.enter(self._window.slot(ticket) * self._ticket_cells, self._can_be_sampled(rows))
-            self.valid += completed
+            self.size += completed
         return completed + (self._add(earlier) if len(earlier.tickets) else 0)
 
     def _add(self, earlier: Completed) -> int:
@@ -156,7 +157,7 @@ class Replay(ABC):
         window = self._window
         row_numbers = self._rings.row_numbers(earlier.positions[earlier.tickets >= window.sampled.start])
         self._tree.add(self._cells_of(row_numbers))
-        self.valid += len(row_numbers)
+        self.size += len(row_numbers)
         return int(np.count_nonzero(earlier.tickets >= window.readable.start))
 
     def _cells_of(self, row_numbers: I64) -> I64:
@@ -177,7 +178,7 @@ class Replay(ABC):
 
     def _sample_cells(self, random: np.random.Generator, cells: I64) -> None:
         """Fill `cells` with sampled cells."""
-        if not self.valid:
+        if not self.size:
             sampled = self._window.sampled
             raise RunFailed(
                 f"the replay has no transition: in tickets {sampled.start} to {sampled.stop - 1} all rows are reset "
@@ -248,7 +249,7 @@ class Replay(ABC):
             raise _other_topology()
         for name, view in views.items():
             view[...] = arrays[name]
-        self._enter_window(self._priority_views())
+        self._enter_window(priorities=True)
 
     def attach(self, priorities: Mapping[str, Array]) -> None:
         """Use the rows that are already in the rings, after `restore`. `priorities` is the part of `arrays()` with the
@@ -256,7 +257,7 @@ class Replay(ABC):
         """
         for name, view in self._priority_views().items():
             view[...] = priorities[name]
-        self._enter_window(priorities)
+        self._enter_window(priorities=True)
 
     def recover(self, origin: int, next_ticket: int, behavior_updates: int) -> None:
         """Use the rows that are already in the rings, after the learner that took them in has died.
@@ -270,20 +271,20 @@ class Replay(ABC):
         """
         self.reset(origin)
         self._window.reset(origin, next_ticket, behavior_updates)
-        self._enter_window({})
+        self._enter_window(priorities=False)
 
-    def _enter_window(self, priorities: Mapping[str, Array]) -> None:
-        """Make the whole window available for sampling; `priorities`, if any, have just been written."""
-        self._rows.restore(self._window.readable)
-        rows, flags = self._shape.ticket_rows, self._rows.all_complete()
-        has_priorities = self._priorities is not None and bool(priorities)
+    def _enter_window(self, *, priorities: bool) -> None:
+        """Make the whole window available for sampling; `priorities`: whether those of its cells have been written."""
+        self._complete_rows.restore(self._window.readable)
+        rows, flags = self._shape.ticket_rows, self._complete_rows.all_complete()
+        written = self._priorities if priorities else None
         for slots in self._window.slot_ranges(self._window.sampled):
             complete = flags[slots.start * rows : slots.stop * rows]
-            self.valid += int(np.count_nonzero(complete))
-            if not has_priorities:
+            self.size += int(np.count_nonzero(complete))
+            if not written:
                 self._sampler.enter(slots.start * self._ticket_cells, self._can_be_sampled(complete))
-        if self._priorities and has_priorities:
-            self._priorities.rebuild()
+        if written:
+            written.rebuild()
 
 
 def priorities_in(arrays: Tree) -> Tree:

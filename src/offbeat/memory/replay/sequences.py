@@ -104,7 +104,7 @@ class SequenceReplay(Replay):
 
     @property
     def transitions(self) -> float:
-        return self._sequences * self.valid / max(1, self._sampler.count)
+        return self._sequences * self.size / max(1, self._sampler.count)
 
     def _can_be_sampled(self, complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
         rows = complete.reshape(-1, self._shape.length, self._shape.columns)
@@ -200,6 +200,7 @@ class SequenceReplay(Replay):
         last = following.max(axis=0) - shape.length  # [B], number of rows after the row that follows the sequence
         added = np.minimum(np.arange(1, last.max(initial=0) + 1)[:, None], last)
         after = positions[-1]
+        # The row that follows a sequence may be the additional last row of a ring; further rows start at row 1.
         wrapped = after // shape.columns % (shape.rows + 1) + added > shape.rows
         return np.concatenate((positions, after + (added - wrapped * shape.rows) * shape.columns))
 

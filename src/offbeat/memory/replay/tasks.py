@@ -60,8 +60,8 @@ class TaskSampler(CellSampler):
         """The same, joined, for the tasks that have not changed since they were sampled."""
         self._open = defaultdict[int, list[I64]](list)
         """The cells of the prior rows of each visit whose prior rows have not all been taken in, by ticket."""
-        self._contexts: dict[int, I64] = {}
-        """The cells of the newest context of each task."""
+        self.contexts: dict[int, I64] = {}
+        """The cells of the newest context of each task that has one."""
         self.count = 0
 
     def task_of(self, slot: int) -> int:
@@ -94,7 +94,7 @@ class TaskSampler(CellSampler):
         parts = self._open.pop(visit)
         context = np.concatenate(parts)
         if len(parts) == self._visits.prior_tickets and len(context):
-            self._contexts[task] = context
+            self.contexts[task] = context
 
     def leave(self, first: int, valid: NDArray[np.bool_]) -> None:  # noqa: ARG002
         task = self.task_of(first // self._ticket_cells)
@@ -102,14 +102,9 @@ class TaskSampler(CellSampler):
         self._joined.pop(task, None)
         self.count -= len(removed)
 
-    @property
-    def contexts(self) -> Mapping[int, I64]:
-        """The cells of the context of each task that has one."""
-        return self._contexts
-
     def draw_tasks(self, random: np.random.Generator, count: int) -> list[int]:
         """Return tasks that have a context, in random order, no task twice if there are enough."""
-        known = sorted(self._contexts)
+        known = sorted(self.contexts)
         return [known[index] for index in np.resize(random.permutation(len(known)), count)]
 
     def sample_rows(self, random: np.random.Generator, tasks: list[int], cells: I64) -> None:
@@ -122,7 +117,7 @@ class TaskSampler(CellSampler):
     def sample_context(self, random: np.random.Generator, tasks: list[int], cells: I64) -> None:
         """Fill `cells` with equally many cells of the context of each task, task by task."""
         for task, part in zip(tasks, cells.reshape(len(tasks), -1), strict=True):
-            _draw(random, self._contexts[task], part)
+            _draw(random, self.contexts[task], part)
 
     def sample(self, random: np.random.Generator, cells: I64) -> None:
         """Fill `cells` with cells of one random task."""
@@ -184,7 +179,13 @@ class TaskReplay(TransitionReplay):
         Raises:
             RunFailed: no task has a context yet.
         """
-        tasks = self._draw_tasks(random)
+        if not self._by_task.contexts:
+            sampled = self._window.sampled
+            raise RunFailed(
+                f"the replay has no context of any task: tickets {sampled.start} to {sampled.stop - 1} have no visit "
+                "whose prior_steps rows have all been taken in. Pass a larger warmup"
+            )
+        tasks = self._by_task.draw_tasks(random, self._meta_batch.tasks)
         buffers = next(self._context_buffers)
         self._by_task.sample_context(random, tasks, buffers.samples.cells)
         context = self.samples_of(buffers).arrays
@@ -192,15 +193,6 @@ class TaskReplay(TransitionReplay):
         self._by_task.sample_rows(random, tasks, buffers.samples.cells)
         rows = self.samples_of(buffers)
         return rows._replace(arrays=rows.arrays | {CONTEXT + name: array for name, array in context.items()})
-
-    def _draw_tasks(self, random: np.random.Generator) -> list[int]:
-        if not self._by_task.contexts:
-            sampled = self._window.sampled
-            raise RunFailed(
-                f"the replay has no context of any task: tickets {sampled.start} to {sampled.stop - 1} have no visit "
-                "whose prior_steps rows have all been taken in. Pass a larger warmup"
-            )
-        return self._by_task.draw_tasks(random, self._meta_batch.tasks)
 
     def metrics(self) -> dict[str, float]:
         sizes = [len(cells) for cells in self._by_task.contexts.values()]
