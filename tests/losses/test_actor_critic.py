@@ -12,7 +12,7 @@ from tests.support.thorough import examples
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
-    normalized,
+    normalized_advantages,
     policy_gradient_loss,
     squared_value_loss,
 )
@@ -50,7 +50,7 @@ def test_the_value_loss_is_half_the_squared_error_and_its_gradient_the_error(row
 
 @pytest.mark.parametrize("unit", [1.0, 1e-4])
 def test_normalized_advantages_have_mean_0_and_standard_deviation_1_in_any_unit(unit):
-    result = normalized(unit * torch.tensor([1.0, 5.0, -3.0, 40.0]).double())
+    result = normalized_advantages(unit * torch.tensor([1.0, 5.0, -3.0, 40.0]).double())
     assert result.mean().item() == pytest.approx(0, abs=1e-12)
     assert result.square().mean().item() == pytest.approx(1, rel=1e-4)
     assert torch.equal(result.argsort(), torch.tensor([2, 0, 1, 3]))
@@ -58,12 +58,12 @@ def test_normalized_advantages_have_mean_0_and_standard_deviation_1_in_any_unit(
 
 @pytest.mark.parametrize("rows", [[2.0], [2.0, 2.0, 2.0]])
 def test_advantages_that_are_all_equal_become_zero_and_not_nan(rows):
-    assert normalized(torch.tensor(rows)).tolist() == [0.0] * len(rows)
+    assert normalized_advantages(torch.tensor(rows)).tolist() == [0.0] * len(rows)
 
 
 def test_normalized_advantages_whose_variance_overflows_are_nan_and_not_zero():
-    assert normalized(torch.tensor([1e25, 2e25])).isnan().all()
-    assert normalized(torch.tensor([1e18, 2e18])).tolist() == pytest.approx([-1, 1])
+    assert normalized_advantages(torch.tensor([1e25, 2e25])).isnan().all()
+    assert normalized_advantages(torch.tensor([1e18, 2e18])).tolist() == pytest.approx([-1, 1])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,8 @@ def test_explained_variance_of_constant_targets_is_nan():
 
 def test_metrics_have_no_gradient():
     log_ratio = torch.tensor([0.1, -0.2], requires_grad=True)
-    figures = [normalized(log_ratio), effective_sample_size(log_ratio), explained_variance(log_ratio, log_ratio)]
+    figures = [normalized_advantages(log_ratio), effective_sample_size(log_ratio)]
+    figures.append(explained_variance(log_ratio, log_ratio))
     assert not any(figure.requires_grad for figure in figures)
 
 
@@ -103,6 +104,6 @@ def test_mismatched_shapes_are_refused_with_their_names():
         squared_value_loss(row, longer)
     with pytest.raises(ValueError, match=r"targets \[3\].*\[M\]"):
         explained_variance(row, longer)
-    for function in (normalized, effective_sample_size):
+    for function in (normalized_advantages, effective_sample_size):
         with pytest.raises(ValueError, match=r"\[2, 2\].*\[M\]"):
             function(square)

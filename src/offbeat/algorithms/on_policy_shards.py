@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Shard
-from offbeat.algorithms.shards import cut_rows, even_ranges, moved_rows, rows_of_columns, selected
-from offbeat.core.types import INITIAL_STATE, NO_DECISION
-from offbeat.losses.actor_critic import normalized
-from offbeat.models.network_arrays import ENCODED
+from offbeat.algorithms.shards import cut_rows, even_ranges, part_of_columns, selected
+from offbeat.core.types import INITIAL_STATE
+from offbeat.losses.actor_critic import normalized_advantages
 
 NORMALIZED = "normalized_advantage"
 VALUE_WEIGHT = "value_weight"
@@ -34,7 +33,7 @@ def advantages_of(minibatch: Minibatch, *, normalize: bool) -> Tensor:
     if not normalize:
         return advantages
     of_whole: Tensor | None = minibatch.get(NORMALIZED)
-    return normalized(advantages) if of_whole is None else of_whole
+    return normalized_advantages(advantages) if of_whole is None else of_whole
 
 
 def weighted_value_loss(value_loss: Tensor, minibatch: Minibatch) -> Tensor:
@@ -45,7 +44,7 @@ def weighted_value_loss(value_loss: Tensor, minibatch: Minibatch) -> Tensor:
 def cut_minibatch(minibatch: Minibatch, shards: int, *, normalize: bool, recurrent: bool) -> list[Shard]:
     """Cut a minibatch of rows, or if `recurrent` of columns; `normalize`: whether advantages are normalised."""
     if normalize:
-        minibatch = {**minibatch, NORMALIZED: normalized(minibatch["advantage"])}
+        minibatch = {**minibatch, NORMALIZED: normalized_advantages(minibatch["advantage"])}
     if recurrent:
         return _cut_columns(minibatch, shards)
     decisions, valued = len(minibatch["advantage"]), len(minibatch["value_target"])
@@ -137,21 +136,8 @@ def _places(column: Tensor, columns: Tensor, count: int) -> Tensor:
 
 
 def _part_of_columns(minibatch: Minibatch, cut: _Columns) -> dict[str, Any]:
-    count = minibatch["resets"].shape[1]
-    by_row = {
-        name: value
-        for name, value in minibatch.items()
-        if name in ("observation", NO_DECISION) or name.startswith(ENCODED)
-    }
-    apart = {"rows", "valued", INITIAL_STATE, "resets", *by_row}
-    others = {name: value for name, value in minibatch.items() if name not in apart}
     sizes = len(minibatch["rows"]), len(minibatch["valued"])
     return {
-        **selected(others, dict(zip(sizes, (cut.decisions, cut.valued), strict=True))),
-        **{name: rows_of_columns(value, count, cut.columns) for name, value in by_row.items()},
-        INITIAL_STATE: minibatch[INITIAL_STATE][cut.columns],
-        "resets": minibatch["resets"][:, cut.columns],
-        "rows": moved_rows(minibatch["rows"][cut.decisions], count, cut.columns),
-        "valued": moved_rows(minibatch["valued"][cut.valued], count, cut.columns),
+        **part_of_columns(minibatch, cut.columns, {"rows": cut.decisions, "valued": cut.valued}),
         **_value_weight((len(cut.decisions), len(cut.valued)), sizes),
     }

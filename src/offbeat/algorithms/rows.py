@@ -256,7 +256,7 @@ def host_minibatches(
 def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Any]:
     """Return a minibatch of whole columns, for a core, as in the module's docstring; `columns`: their indices, [b]."""
     length = len(batch["reward"])
-    names = (*_policy_inputs(spec), *_CRITIC_INPUTS, "reward", "valid", NO_DECISION)
+    names = (*_policy_inputs(spec), *_CRITIC_INPUTS, "valid", NO_DECISION)
     of_columns = {name: batch[name][:, columns] for name in names}
     valid = valid_rows(of_columns)
     valued = value_rows(of_columns, valid)

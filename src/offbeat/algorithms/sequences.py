@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, Minibatch, Shard
-from offbeat.algorithms.shards import even_ranges, moved_rows, rows_of_columns, selected
+from offbeat.algorithms.shards import even_ranges, part_of_columns
 from offbeat.core.types import INITIAL_STATE
-from offbeat.models.network_arrays import ENCODED
 from offbeat.models.policy_network import CoreState
 
 Network = Callable[[Tensor, Mapping[str, Tensor], CoreState | None], tuple[Tensor, Tensor | None]]
@@ -93,17 +92,6 @@ def cut_sequences(minibatch: Minibatch, shards: int) -> list[Shard]:
 
 def _part_of_sequences(minibatch: Minibatch, cut: range, transitions: Tensor) -> dict[str, Any]:
     """Return the part of a minibatch with a range of its B sequences; `transitions`: theirs among the M, [M_k]."""
-    columns, count = slice(cut.start, cut.stop), minibatch["resets"].shape[1]
-    indices = torch.arange(cut.start, cut.stop, device=transitions.device)
-    by_row = {name: value for name, value in minibatch.items() if name == "observation" or name.startswith(ENCODED)}
-    apart = {"rows", "next_rows", "column", "resets", INITIAL_STATE, *by_row}
-    others = {name: value for name, value in minibatch.items() if name not in apart}
-    return {
-        **selected(others, {len(minibatch["column"]): transitions}),
-        "rows": moved_rows(minibatch["rows"][transitions], count, indices),
-        "next_rows": moved_rows(minibatch["next_rows"][transitions], count, indices),
-        "column": minibatch["column"][transitions] - cut.start,
-        **{name: rows_of_columns(value, count, columns) for name, value in by_row.items()},
-        "resets": minibatch["resets"][:, columns],
-        INITIAL_STATE: minibatch[INITIAL_STATE][columns],
-    }
+    columns = torch.arange(cut.start, cut.stop, device=transitions.device)
+    part = part_of_columns(minibatch, columns, {"rows": transitions, "next_rows": transitions})
+    return {**part, "column": part["column"] - cut.start}

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Minibatch, Rows, Shard
 from offbeat.core.errors import RunFailed
+from offbeat.core.types import INITIAL_STATE, NO_DECISION
+from offbeat.models.network_arrays import ENCODED
 
 
 def even_ranges(count: int, parts: int) -> list[range]:
@@ -67,12 +69,34 @@ def _selected(name: str, value: Any, rows: Mapping[int, Rows]) -> Any:
 # --- columns ------------------------------------------------------------------------------------------------
 
 
-def rows_of_columns(value: Tensor, count: int, columns: Tensor | slice) -> Tensor:
+def part_of_columns(minibatch: Minibatch, columns: Tensor, indices: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the part of a minibatch of whole columns that has some of them.
+
+    Args:
+        minibatch: the minibatch.
+        columns: indices of the columns, [b].
+        indices: name of an array of row indices -> positions in it of the rows that are in these columns. Arrays that
+            are as long as it are cut at the same positions.
+    """
+    count = minibatch["resets"].shape[1]
+    by_row = [name for name in minibatch if name in ("observation", NO_DECISION) or name.startswith(ENCODED)]
+    apart = {"resets", INITIAL_STATE, *indices, *by_row}
+    others = {name: value for name, value in minibatch.items() if name not in apart}
+    return {
+        **selected(others, {len(minibatch[name]): positions for name, positions in indices.items()}),
+        **{name: _moved_rows(minibatch[name][positions], count, columns) for name, positions in indices.items()},
+        **{name: _rows_of_columns(minibatch[name], count, columns) for name in by_row},
+        "resets": minibatch["resets"][:, columns],
+        INITIAL_STATE: minibatch[INITIAL_STATE][columns],
+    }
+
+
+def _rows_of_columns(value: Tensor, count: int, columns: Tensor) -> Tensor:
     """Return the rows [T * b, ...] of some columns, of all rows [T * count, ...]."""
     return value.reshape(len(value) // count, count, *value.shape[1:])[:, columns].flatten(0, 1)
 
 
-def moved_rows(rows: Tensor, count: int, columns: Tensor) -> Tensor:
+def _moved_rows(rows: Tensor, count: int, columns: Tensor) -> Tensor:
     """Return row indices of [T * count] as row indices of [T * b], those of some columns.
 
     Args:

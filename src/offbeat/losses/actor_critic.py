@@ -35,7 +35,7 @@ def squared_value_loss(values: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def normalized(advantages: Tensor) -> Tensor:
+def normalized_advantages(advantages: Tensor) -> Tensor:
     """Return advantages, [M], with mean 0 and standard deviation 1 over these rows; if all are equal, 0.
 
     If the variance overflows, above about 1e38, the result is NaN, so that the update is refused.
@@ -79,13 +79,14 @@ def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     return torch.where(total > 0, explained, torch.nan)
 
 
-def check_rows(**tensors: Tensor) -> None:
-    """Check that all tensors have the same shape [M].
+def check_rows(**tensors: Tensor | None) -> None:
+    """Check that all tensors have the same shape [M], those that are not None.
 
     Raises:
         ValueError: they do not; the message has the shapes.
     """
-    rows = {tuple(tensor.shape) for tensor in tensors.values()}
-    if len(rows) > 1 or len(rows.pop()) != 1:
-        given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+    shapes = {name: tensor.shape for name, tensor in tensors.items() if tensor is not None}
+    first, *others = shapes.values()
+    if len(first) != 1 or any(shape != first for shape in others):
+        given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise ValueError(f"got {given}, but the same shape [M] is expected for all: pass tensor[valid] for each")

@@ -21,7 +21,7 @@ def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) 
     Raises:
         ValueError: shapes do not agree.
     """
-    check_rows(targets=targets, weights=targets if weights is None else weights)
+    check_rows(targets=targets, weights=weights)
     check_ensemble(values, *targets.shape)
     losses = 0.5 * (values - targets).square().sum(dim=0)
     return losses if weights is None else weights * losses

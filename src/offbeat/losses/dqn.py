@@ -51,6 +51,6 @@ def q_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Te
     Raises:
         ValueError: shapes do not agree.
     """
-    check_rows(values=values, targets=targets, weights=targets if weights is None else weights)
+    check_rows(values=values, targets=targets, weights=weights)
     losses = functional.huber_loss(values, targets, reduction="none")
     return losses if weights is None else weights * losses
