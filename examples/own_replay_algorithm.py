@@ -45,7 +45,7 @@ class DiscreteSACConfig(ReplayConfig):
         """Describe the policy: logits of all choices, and uniform actions during the warm-up."""
         if env.action.kind != "discrete":
             raise offbeat.ConfigError(f"discrete SAC needs one Discrete action, but {env.id} has {env.action.kind}")
-        return PolicySpec(**self.network(env), distribution="categorical", normalize=False, uniform_start=True)
+        return PolicySpec(**self.spec_fields(env), distribution="categorical", normalize=False, uniform_start=True)
 
 
 class DiscreteSAC(OffPolicy[DiscreteSACConfig]):

@@ -506,7 +506,7 @@ class SoftConfig(ReplayConfig):
     """Only what the tutorial asks for: the policy."""
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
-        return PolicySpec(**self.network(env), distribution="categorical", normalize=False)
+        return PolicySpec(**self.spec_fields(env), distribution="categorical", normalize=False)
 
 
 class SoftQ(OffPolicy[SoftConfig]):

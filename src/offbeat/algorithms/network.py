@@ -13,7 +13,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
-from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision
+from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision, goes_through_encoder
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class NetworkConfig(AlgorithmSettings):
         *("encoder", "hidden_sizes", "activation", "layer_norm", "core", "core_size", "precision"),
     )
 
-    def network(self, env: EnvSpec) -> dict[str, Any]:
+    def spec_fields(self, env: EnvSpec) -> dict[str, Any]:
         """Return the fields of a `PolicySpec` from these settings.
 
         Raises:
@@ -81,9 +81,8 @@ class NetworkConfig(AlgorithmSettings):
     def _hidden_sizes(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
             return self.hidden_sizes
-        own_encoder = encoder not in OUR_ENCODERS
         encodes_all = encoder != "flat" and all(
-            leaf.is_mask or leaf.is_image or (own_encoder and not leaf.is_previous) for leaf in env.observation
+            leaf.is_mask or goes_through_encoder(leaf, encoder) for leaf in env.observation
         )
         return () if encodes_all else self.default_hidden_sizes
 

@@ -203,7 +203,7 @@ class OnPolicyConfig(NetworkConfig):
             )
         gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
         return PolicySpec(
-            **self.network(env),
+            **self.spec_fields(env),
             distribution=gaussian if boxes else "categorical",
             normalize=self.normalize_observations,
             no_decision=env.no_decision,

@@ -68,8 +68,8 @@ class ReplayActorCriticConfig(ReplayConfig):
             unused["learning_rate"] = "while each part of the algorithm has its own: leave it out"
         return unused
 
-    def network(self, env: EnvSpec) -> dict[str, Any]:
-        return {**super().network(env), "layer_norm": False}  # the setting is for the critics alone
+    def spec_fields(self, env: EnvSpec) -> dict[str, Any]:
+        return {**super().spec_fields(env), "layer_norm": False}  # the setting is for the critics alone
 
 
 @dataclass(frozen=True)

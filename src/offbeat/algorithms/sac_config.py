@@ -55,7 +55,7 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
         self.check_actions(env)
         self._check_temperature_settings()
         spec = PolicySpec(
-            **self.network(env),
+            **self.spec_fields(env),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
             normalize=self.normalize_observations,
             uniform_start=True,

@@ -54,7 +54,7 @@ class TD3Config(EmaCriticsConfig):
         """
         require_bounded_box(env, self.title)
         return PolicySpec(
-            **self.network(env),
+            **self.spec_fields(env),
             distribution="deterministic",
             normalize=self.normalize_observations,
             uniform_start=True,

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from offbeat.core.types import F32, Array
 from offbeat.models.buffer_layout import BufferLayout
-from offbeat.models.dense import Unfilled
 from offbeat.models.network_arrays import ENCODED, INPUTS, OUTPUTS, STATE, RowArray, input_arrays
-from offbeat.models.policy_network import CoreState, PolicyNetwork
+from offbeat.models.policy_network import CoreState
 from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec
+from offbeat.models.torch_acting import network_on
 
 LEAST_ROWS = 4
 """Smallest number of rows of a batch. For fewer rows matrix products use slower kernels."""
@@ -37,11 +37,8 @@ class GroupNetwork:
         """
         self._device, self._on_cpu = torch.device(device), torch.device(device).type == "cpu"
         self._rows = max(LEAST_ROWS, rows)
-        layout = BufferLayout.of(parameter_shapes(spec))
-        self._weights = torch.zeros(layout.size, device=self._device)
-        self._module = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
-        self._module.load_state_dict(layout.views(self._weights), assign=True)
-        self._module.to(self._device)
+        self._weights = torch.zeros(BufferLayout.of(parameter_shapes(spec)).size, device=self._device)
+        self._module = network_on(spec, self._weights).to(self._device)
         self._host = {array.name: self._buffer(array) for array in input_arrays(spec)}
         self.inputs: Mapping[str, Array] = {name: tensor.numpy() for name, tensor in self._host.items()}
         """The inputs of the next batch, [rows, *shape] by the names of `network_arrays`, to be written."""

@@ -48,6 +48,12 @@ class ContextEncoderSpec:
         return [f"context_encoder.{i}" for i in range(len(self.hidden_sizes) + 1)]
 
 
+def goes_through_encoder(leaf: Leaf, encoder: str) -> bool:
+    """Whether an encoder reads a leaf: one of OUR_ENCODERS reads images, a user's all that the env observes."""
+    of_its_kind = leaf.is_image or encoder not in OUR_ENCODERS
+    return encoder != "flat" and of_its_kind and not (leaf.is_mask or leaf.is_previous)
+
+
 @dataclass(frozen=True)
 class PolicySpec:
     """A policy's network, from observation leaves to the parameters of an action distribution.
@@ -103,9 +109,7 @@ class PolicySpec:
     @cached_property
     def encoded(self) -> tuple[Leaf, ...]:
         """The leaves that go through an encoder."""
-        own_encoder = self.encoder not in OUR_ENCODERS
-        of_env = (leaf for leaf in self.observation if not (leaf.is_mask or leaf.is_previous))
-        return tuple(leaf for leaf in of_env if self.encoder != "flat" and (own_encoder or leaf.is_image))
+        return tuple(leaf for leaf in self.observation if goes_through_encoder(leaf, self.encoder))
 
     @cached_property
     def observed_vectors(self) -> tuple[Leaf, ...]:

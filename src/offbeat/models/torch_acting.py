@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from offbeat.core.types import F32, Array
 from offbeat.models.buffer_layout import BufferLayout
@@ -20,9 +21,7 @@ class TorchNetwork:
     def __init__(self, spec: PolicySpec, vector: F32) -> None:
         """Read the parameters from a published vector, through views."""
         self._spec = spec
-        self.module = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
-        views = BufferLayout.of(parameter_shapes(spec)).views(torch.from_numpy(vector))
-        self.module.load_state_dict(views, assign=True)
+        self.module = network_on(spec, torch.from_numpy(vector))
 
     @torch.inference_mode()
     def forward(self, inputs: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
@@ -39,3 +38,10 @@ class TorchNetwork:
         if state is None:
             raise ValueError("a policy with a recurrent core needs the state of each column: pass zeros at first")
         return CoreState.of_one_row(torch.from_numpy(state))
+
+
+def network_on(spec: PolicySpec, vector: Tensor) -> PolicyNetwork:
+    """Return a network without gradients whose parameters are views of a vector, in the order of a published one."""
+    network = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
+    network.load_state_dict(BufferLayout.of(parameter_shapes(spec)).views(vector), assign=True)
+    return network
