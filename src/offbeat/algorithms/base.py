@@ -21,22 +21,15 @@ from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec, contradictions
 
+Batch = Mapping[str, Any]
+"""The unrolls of one learning step side by side: name -> [T + 1, B, ...] (per step) or [B, ...] (per unroll).
 
-def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
-    """Return the policy that an algorithm's settings make for an env.
-
-    Raises:
-        ConfigError: the settings do not support the env, or `settings.policy_spec` does not return a `PolicySpec`, or
-            one that contradicts itself.
-    """
-    spec = settings.policy_spec(env)
-    if not isinstance(spec, PolicySpec):
-        raise ConfigError(f"{type(settings).__qualname__}.policy_spec returned {spec!r}, but a PolicySpec is expected")
-    for wrong in contradictions(spec):
-        raise ConfigError(f"{type(settings).__qualname__}.policy_spec does not support {env.id}: {wrong}")
-    return spec
-
-
+Row T is defined only for observations. Arrays are views of the slots wherever possible.
+"""
+Minibatch = Mapping[str, Any]
+"""The inputs of a loss, name -> [M, ...]: rows of a batch (`rows.py`) or sampled transitions."""
+Rows = slice | torch.Tensor
+"""A range of rows, or the indices of rows."""
 NO_OUTPUTS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -50,72 +43,6 @@ class LossResult(NamedTuple):
     outputs: Mapping[str, Any] = NO_OUTPUTS
     """Other values that `Stage.after` or `Stage.pass_on` needs, detached; not reported. With shards only scalars, and
     tensors with a value for each row of the minibatch."""
-
-
-def require_loss_result(result: object, method: Callable[..., Any]) -> LossResult:
-    """Return the result of a loss, which may be a method of the user's.
-
-    Raises:
-        RunFailed: it is not a `LossResult`, or its loss is not a scalar tensor.
-    """
-    if isinstance(result, LossResult):
-        loss = result.loss
-        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-            return result
-        given = f"of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"that is {loss!r}"
-        raise RunFailed(
-            f"{_name_of(method)} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`"
-        )
-    raise RunFailed(
-        f"{_name_of(method)} returned a {type(result).__name__}, but a LossResult is expected: write "
-        "`return LossResult(loss, {})`, a class of offbeat.algorithms.base. The loss is a scalar tensor, and the dict "
-        "has metrics to report"
-    )
-
-
-def require_other_names(metrics: Collection[str], taken: Collection[str], method: Callable[..., Any]) -> None:
-    """Refuse metrics of a method, which may be the user's, with the names of metrics that are reported beside them.
-
-    Raises:
-        RunFailed: with the first of them.
-    """
-    for name in metrics:
-        if name in taken:
-            raise RunFailed(
-                f"{_name_of(method)} returned {name!r}, which is the name of another metric: use another name"
-            )
-
-
-def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.Tensor:
-    """Return the loss of a result, a scalar tensor that can be differentiated; `method` is the one that returned it.
-
-    Raises:
-        RunFailed: it depends on no parameter.
-    """
-    assert isinstance(result.loss, torch.Tensor)
-    if result.loss.requires_grad:
-        return result.loss
-    raise RunFailed(
-        f"{_name_of(method)} returned a loss without gradients: it depends on no parameter. Compute it outside of "
-        "torch.no_grad(), from tensors that are not detached. A generator, such as `minibatches`, must not yield "
-        "inside of torch.no_grad(): gradients would be off in the loss too"
-    )
-
-
-def _name_of(method: Callable[..., Any]) -> str:
-    """Return the qualified name of a method, for messages."""
-    return getattr(method, "__qualname__", None) or repr(method)
-
-
-Batch = Mapping[str, Any]
-"""The unrolls of one learning step side by side: name -> [T + 1, B, ...] (per step) or [B, ...] (per unroll).
-
-Row T is defined only for observations. Arrays are views of the slots wherever possible.
-"""
-Minibatch = Mapping[str, Any]
-"""The inputs of a loss, name -> [M, ...]: rows of a batch (`rows.py`) or sampled transitions."""
-Rows = slice | torch.Tensor
-"""A range of rows, or the indices of rows."""
 
 
 @dataclass(frozen=True)
@@ -306,3 +233,76 @@ class ReplayAlgorithm(Algorithm, Protocol):
             observations: leaf -> [M, ...], the observations that this learning step has taken in.
         """
         ...
+
+
+# --- checks of what a user's algorithm returns ------------------------------------------------------------------
+
+
+def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
+    """Return the policy that an algorithm's settings make for an env.
+
+    Raises:
+        ConfigError: the settings do not support the env, or `settings.policy_spec` does not return a `PolicySpec`, or
+            one that contradicts itself.
+    """
+    spec = settings.policy_spec(env)
+    if not isinstance(spec, PolicySpec):
+        raise ConfigError(f"{type(settings).__qualname__}.policy_spec returned {spec!r}, but a PolicySpec is expected")
+    for wrong in contradictions(spec):
+        raise ConfigError(f"{type(settings).__qualname__}.policy_spec does not support {env.id}: {wrong}")
+    return spec
+
+
+def require_loss_result(result: object, method: Callable[..., Any]) -> LossResult:
+    """Return the result of a loss, which may be a method of the user's.
+
+    Raises:
+        RunFailed: it is not a `LossResult`, or its loss is not a scalar tensor.
+    """
+    if isinstance(result, LossResult):
+        loss = result.loss
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            return result
+        given = f"of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"that is {loss!r}"
+        raise RunFailed(
+            f"{_name_of(method)} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`"
+        )
+    raise RunFailed(
+        f"{_name_of(method)} returned a {type(result).__name__}, but a LossResult is expected: write "
+        "`return LossResult(loss, {})`, a class of offbeat.algorithms.base. The loss is a scalar tensor, and the dict "
+        "has metrics to report"
+    )
+
+
+def require_other_names(metrics: Collection[str], taken: Collection[str], method: Callable[..., Any]) -> None:
+    """Refuse metrics of a method, which may be the user's, with the names of metrics that are reported beside them.
+
+    Raises:
+        RunFailed: with the first of them.
+    """
+    for name in metrics:
+        if name in taken:
+            raise RunFailed(
+                f"{_name_of(method)} returned {name!r}, which is the name of another metric: use another name"
+            )
+
+
+def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.Tensor:
+    """Return the loss of a result, a scalar tensor that can be differentiated; `method` is the one that returned it.
+
+    Raises:
+        RunFailed: it depends on no parameter.
+    """
+    assert isinstance(result.loss, torch.Tensor)
+    if result.loss.requires_grad:
+        return result.loss
+    raise RunFailed(
+        f"{_name_of(method)} returned a loss without gradients: it depends on no parameter. Compute it outside of "
+        "torch.no_grad(), from tensors that are not detached. A generator, such as `minibatches`, must not yield "
+        "inside of torch.no_grad(): gradients would be off in the loss too"
+    )
+
+
+def _name_of(method: Callable[..., Any]) -> str:
+    """Return the qualified name of a method, for messages."""
+    return getattr(method, "__qualname__", None) or repr(method)
