@@ -148,7 +148,7 @@ class BatchNetwork:
             of_batch = self._by_columns(batch, lengths, self.log_prob_and_values, collective)
             return of_batch[0], of_batch[1]
         if self._fast:
-            log_prob, fast_values, _ = self.evaluate_fast(self._fast, batch)
+            log_prob, fast_values, _ = self.evaluate_fast(batch)
             return log_prob, fast_values
         actions, masks = padded(action), padded(batch["mask"]) if self._spec.mask else None
         log_probs, values = [], []
@@ -204,10 +204,13 @@ class BatchNetwork:
         by_shard = [_unpacked(vector, lengths, len(cut)) for vector, cut in gathered if cut]
         return [torch.cat(parts, dim=1) for parts in zip(*by_shard, strict=True)]
 
-    def evaluate_fast(self, fast: OnPolicyFastPath, batch: Batch) -> FastOutputs:
-        """Run a fast path once on a prepared batch: log-probabilities [T, B] and values [T + 1, B]."""
-        log_prob, values, call = fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
-        return FastOutputs(log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), call)
+    def evaluate_fast(self, batch: Batch) -> tuple[Tensor, Tensor, int]:
+        """Run the fast path once on a prepared batch. Return log-probabilities [T, B], values [T + 1, B], and
+        `FastOutputs.call`.
+        """
+        assert self._fast is not None
+        log_prob, values, call = self._fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
+        return log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), call
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the

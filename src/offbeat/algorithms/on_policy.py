@@ -218,16 +218,17 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         prepared = prepared_rows(self.spec, batch, self._statistics)
         valid = prepared["valid"]
         if self.collective.shards == 1 and valid.numel() <= self.one_update_rows and valid.any():
-            return self._evaluated(prepared, self._fast)
-        if not self.corrected:
-            return {**prepared, **self.targets(prepared, self.batch_network.values(prepared, self.collective))}
-        prepared["reference_log_prob"], values = self.batch_network.log_prob_and_values(prepared, self.collective)
+            return self._evaluated(prepared)
+        if self.corrected:
+            prepared["reference_log_prob"], values = self.batch_network.log_prob_and_values(prepared, self.collective)
+        else:
+            values = self.batch_network.values(prepared, self.collective)
         return {**prepared, **self.targets(prepared, values)}
 
-    def _evaluated(self, prepared: dict[str, Any], fast: OnPolicyFastPath | None) -> Batch:
+    def _evaluated(self, prepared: dict[str, Any]) -> Batch:
         """Return the result of `prepare`, with the outputs of the network for the loss."""
-        if fast is not None:
-            log_prob, values, call = self.batch_network.evaluate_fast(fast, prepared)
+        if self._fast is not None:
+            log_prob, values, call = self.batch_network.evaluate_fast(prepared)
             if self.corrected:
                 prepared["reference_log_prob"] = log_prob
             return ForwardedRows({**prepared, **self.targets(prepared, values)}, call, valid_rows(prepared))

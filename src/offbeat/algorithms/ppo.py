@@ -198,13 +198,13 @@ class PPO(OnPolicy[PPOConfig]):
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the minibatches of each epoch, shuffled anew, until the KL of an epoch is too large."""
-        valid, critic_only = valid_rows(batch), critic_only_rows(batch)
         self._first_deviation = None
         self._epoch_kl.clear()
-        parts = self.config.updates_of(len(valid))
         if isinstance(batch, Evaluated | ForwardedRows):  # there is only one update
             yield from super().minibatches(batch, random)
             return
+        valid, critic_only = valid_rows(batch), critic_only_rows(batch)
+        parts = self.config.updates_of(len(valid))
         for epoch in range(self.config.epochs if parts else 0):
             if epoch and self.config.recompute_advantages:
                 with torch.no_grad():

@@ -15,6 +15,8 @@ from offbeat.models.storage import Storage
 class Temperature:
     """A fixed temperature."""
 
+    log_alpha: Tensor
+    """The learned parameter, a scalar; a fixed temperature has none."""
     parameters: FlatParameters | None = None
     """The parameter group with log alpha; None if the temperature is fixed."""
 
@@ -25,11 +27,6 @@ class Temperature:
         """Return alpha, a scalar without a gradient."""
         return self._alpha
 
-    @property
-    def log_alpha(self) -> Tensor:
-        """The learned parameter, a scalar."""
-        raise AttributeError("a fixed temperature has no parameter")
-
 
 class LearnedTemperature(Temperature):
     """A learned temperature: the exponential of a parameter, which has its own parameter group."""
@@ -37,15 +34,12 @@ class LearnedTemperature(Temperature):
     parameters: FlatParameters
 
     def __init__(self, initial: float, device: str, group: str, storage: Storage) -> None:
-        self._module = _LogAlpha(initial).to(device)
-        self.parameters = FlatParameters(self._module, group, storage)
+        module = _LogAlpha(initial).to(device)
+        self.parameters = FlatParameters(module, group, storage)
+        self.log_alpha = module.log_alpha
 
     def __call__(self) -> Tensor:
-        return self._module.log_alpha.detach().exp()
-
-    @property
-    def log_alpha(self) -> Tensor:
-        return self._module.log_alpha
+        return self.log_alpha.detach().exp()
 
 
 class _LogAlpha(nn.Module):
