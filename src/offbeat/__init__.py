@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
     from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, RunFailed
-    from offbeat.envs.checking.parts import Finding
+    from offbeat.envs.findings import Finding
     from offbeat.envs.registration import register_env
     from offbeat.envs.task_wrapper import TaskWrapper
     from offbeat.exporting.export import export
@@ -72,7 +72,7 @@ _HOMES = {
     "EnvFailed": "offbeat.core.errors",
     "OffbeatError": "offbeat.core.errors",
     "RunFailed": "offbeat.core.errors",
-    "Finding": "offbeat.envs.checking.parts",
+    "Finding": "offbeat.envs.findings",
     "check": "offbeat.api.check",
     "EvaluationResult": "offbeat.api.evaluate",
     "evaluate": "offbeat.api.evaluate",

@@ -20,7 +20,7 @@ from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.core.types import Array, Leaf
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight
 from offbeat.models.acting import make_policy
 from offbeat.models.stacks import Stacks
 

@@ -22,7 +22,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree
 from offbeat.envs.actions import split_columns
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight
 from offbeat.models.acting import make_policy
 from offbeat.workers.evaluation_envs import evaluation_envs
 from offbeat.workers.evaluator import evaluate

@@ -13,7 +13,7 @@ from offbeat.algorithms.dqn import DQNConfig
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.core.types import ActionSpec
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight
 from offbeat.models.acting import make_policy
 
 NUMBERS = np.zeros(4, np.float32)

@@ -16,7 +16,7 @@ from offbeat.api.playing.trained import Trained
 from offbeat.api.watch import watch
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, ActionSpec, Leaf
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight
 from offbeat.envs.meta.point_robot import PointRobot
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout

@@ -16,7 +16,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import EnvSpec
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Array, Tree
 from offbeat.envs.actions import action_encoder
-from offbeat.envs.checking.check import check_env, preflight
+from offbeat.envs.checking.check import check_env
+from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.make import adapter_of, make_envs, task_envs
-from offbeat.envs.worlds.make import preflight_world
 
 SEED = 3
 mujoco = pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")

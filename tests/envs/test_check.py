@@ -10,8 +10,9 @@ from tests.sample_envs.curious_envs import Line, Waiting
 from tests.sample_envs.env_zoo import SOUND, DictActions, Unbounded, zoo_id
 
 from offbeat.core.errors import ConfigError
-from offbeat.envs.checking.check import check_env, preflight
-from offbeat.envs.checking.parts import check_ends, fault_of_ends
+from offbeat.envs.checking.check import check_env
+from offbeat.envs.checking.preflight import preflight
+from offbeat.envs.findings import check_ends, fault_of_ends
 
 BAD_TREES = [*("WrongKeys", "WrongInnerTuple", "NoSuchChoice", "HalfAChoice"), *("NothingAllowed", "TupleOfMasks")]
 KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]

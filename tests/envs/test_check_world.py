@@ -11,7 +11,7 @@ from offbeat.cli.check import Check
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
 from offbeat.envs.checking.check import check_env
-from offbeat.envs.worlds.make import preflight_world
+from offbeat.envs.checking.preflight import preflight_world
 
 TESTING = "offbeat.envs.testing"
 SOUND = [f"{TESTING}.worlds:{name}" for name in ("CartPoles", "LateArrivals", "MixedSpaces")]

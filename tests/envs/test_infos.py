@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ from offbeat.config.curriculum import parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
+from offbeat.envs.checking.preflight import preflight
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import info_reader, vector_info_reader
 from offbeat.envs.make import make_envs
@@ -57,6 +59,17 @@ def test_info_values_of_a_vector_env_are_read_in_valid_rows_with_their_flag_set(
 def test_info_arrays_of_a_vector_env_without_one_number_per_env_are_refused(values):
     with pytest.raises(ValueError, match="info a is an array"):
         vector_info_reader(("a",), np.zeros((4, 1)))(np.ones(4, bool), {"a": values})
+
+
+class ReadOnlyInfos(curious_envs.Waiting):
+    def info(self) -> Any:
+        return MappingProxyType(super().info())
+
+
+def test_no_decision_is_read_from_an_info_of_any_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gym.envs.registration.EnvSpec("curious/ReadOnlyInfos-v0", ReadOnlyInfos)
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+    assert preflight(spec.id).no_decision
 
 
 class Untouchable(dict[str, Any]):

@@ -18,7 +18,8 @@ from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
 from offbeat.envs.actions import random_actions
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
-from offbeat.envs.checking.check import check_env, preflight
+from offbeat.envs.checking.check import check_env
+from offbeat.envs.checking.preflight import preflight
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import named

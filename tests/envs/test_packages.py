@@ -16,7 +16,8 @@ from tests.support.registries import registries_kept
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs import packages
-from offbeat.envs.checking.check import check_env, preflight
+from offbeat.envs.checking.check import check_env
+from offbeat.envs.checking.preflight import preflight
 from offbeat.envs.make import cannot_make
 from offbeat.envs.packages import package_of
 from offbeat.envs.registration import registry_entry

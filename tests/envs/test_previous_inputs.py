@@ -19,11 +19,12 @@ from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Array, EnvSpec, Leaf, Tree
 from offbeat.envs.actions import action_encoder
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.contract import Envs, InfoSignals, Snapshots, TaskEnvs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.spaces import action_spec
-from offbeat.envs.worlds.make import make_worlds, preflight_world
+from offbeat.envs.worlds.make import make_worlds
 
 BOTH = EnvConfig(previous_action=True, previous_reward=True)
 WAITING = "curious/Waiting-v0"

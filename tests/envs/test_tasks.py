@@ -12,7 +12,8 @@ from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.saved_state import saved_and_loaded
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Tree
-from offbeat.envs.checking.check import check_env, preflight
+from offbeat.envs.checking.check import check_env
+from offbeat.envs.checking.preflight import preflight
 from offbeat.envs.contract import Snapshots, TaskEnvs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.task_wrapper import TaskWrapper

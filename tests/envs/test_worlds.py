@@ -13,10 +13,11 @@ from tests.support.scripted_worlds import SPEC, Script, step
 from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.testing.worlds import MixedSpaces
 from offbeat.envs.worlds.contract import PoliciesOf, WorldSpec
-from offbeat.envs.worlds.make import make_renderable_world, make_worlds, preflight_world, spec_of_world
+from offbeat.envs.worlds.make import make_renderable_world, make_worlds, spec_of_world
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.envs.worlds.worlds import Worlds
 

@@ -38,7 +38,7 @@ from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.frozen_table import PlainTable
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight
 from offbeat.exporting import policy_file
 from offbeat.exporting.agreement import compare
 from offbeat.exporting.format_names import FormatName

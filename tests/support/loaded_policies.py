@@ -10,7 +10,7 @@ from tests.support.models import policy_spec, random_vector
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight
 from offbeat.models.acting import make_policy
 
 

@@ -14,9 +14,9 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, Array, EnvSpec, Tree
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.testing.games import PLAYERS, Nim, RockPaperScissors
 from offbeat.envs.testing.worlds import CartPoles, LateArrivals
-from offbeat.envs.worlds.make import preflight_world
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.episodes import Evaluation

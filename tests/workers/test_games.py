@@ -13,7 +13,7 @@ from tests.support.policies import WithoutWeights
 from offbeat.config.env import UNSET
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.types import Acted
-from offbeat.envs.worlds.make import preflight_world
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.workers.evaluator import evaluate
 from offbeat.workers.games import GameEnvs, game_envs, play_games
 from offbeat.workers.mixture import Mixture, SeatedMixture

@@ -18,8 +18,9 @@ from offbeat.api.train import train
 from offbeat.config.env import EnvConfig
 from offbeat.core.pace import OnPolicyPace, ReplayPace
 from offbeat.core.types import Array, Leaf, Tree, env_fields
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.contract import Envs
-from offbeat.envs.worlds.make import make_worlds, preflight_world
+from offbeat.envs.worlds.make import make_worlds
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import RingShape

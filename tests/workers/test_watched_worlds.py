@@ -11,8 +11,9 @@ from tests.support.policies import WithoutWeights
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.types import Acted, Array, Tree, env_fields
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.testing.worlds import LateArrivals
-from offbeat.envs.worlds.make import make_worlds, preflight_world
+from offbeat.envs.worlds.make import make_worlds
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work

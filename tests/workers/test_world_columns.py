@@ -22,10 +22,11 @@ from offbeat.core.errors import NetworkFailed
 from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import ENV_STEP, Acted, Array, EnvSpec, Field, Tree, env_fields
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.contract import EnvRequest, Envs, Limits
 from offbeat.envs.make import adapter_of, groups_of
 from offbeat.envs.testing.worlds import cart_seed
-from offbeat.envs.worlds.make import make_worlds, preflight_world
+from offbeat.envs.worlds.make import make_worlds
 from offbeat.losses.advantages import generalized_advantages, vtrace
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.rings import RingShape

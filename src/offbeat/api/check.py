@@ -12,7 +12,7 @@ from offbeat.config.importing import import_modules
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import require_at_least
 from offbeat.envs.checking.check import check_env
-from offbeat.envs.checking.parts import Finding
+from offbeat.envs.findings import Finding
 
 
 @checked

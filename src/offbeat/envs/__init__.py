@@ -1,4 +1,4 @@
-"""Envs: one contract of rows, adapters that implement it for Gymnasium, EnvPool and Atari, and checks.
+"""Envs: one contract of rows, adapters that implement it for each library of envs, and checks.
 
 `contract` defines what every adapter provides, `make` makes envs from an id, `registration` finds and registers ids.
 `worlds/` has envs with several agents, `checking/` finds faults of an env, `testing/` has envs for tests, `meta/` envs

@@ -300,7 +300,7 @@ class Adapter(Protocol):
 
     def make_single(self, env_id: str, settings: EnvConfig) -> Any:
         """Return one `gymnasium.Env` with the wrappers and frame skip of the settings, for `offbeat check`; None if the
-        library has only vector envs.
+        env can only be made as a vector env.
         """
         ...
 

@@ -64,7 +64,7 @@ def no_decision_in(infos: Any, columns: int) -> NDArray[np.bool_] | None:
     Raises:
         ValueError: the value is not one flag per env.
     """
-    flags = infos.get(NO_DECISION) if isinstance(infos, dict) else None
+    flags = infos.get(NO_DECISION) if isinstance(infos, Mapping) else None
     if flags is None:
         return None
     array: NDArray[np.bool_] = _numbers((NO_DECISION,), flags, columns) != 0

@@ -19,10 +19,9 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
-from offbeat.envs.checking.check import preflight
+from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.worlds.contract import WorldSpec
-from offbeat.envs.worlds.make import preflight_world
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.sides import Side, policies_by_agent, sides_of_game
 from offbeat.workers.seats import LeaguePlan

@@ -14,8 +14,9 @@ from tests.support.world_steps import play, random_choices, returns
 
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.unity import FixedAgents
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.worlds.contract import World, WorldStep
-from offbeat.envs.worlds.make import make_world, preflight_world
+from offbeat.envs.worlds.make import make_world
 
 PLACES = ("Goalie_team1_0", "Striker_team0_0", "Striker_team0_1")
 GOALIE, SHORT, LONG = PLACES

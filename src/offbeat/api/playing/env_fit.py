@@ -9,8 +9,8 @@ from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.types import EnvSpec, in_brief
+from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.worlds.contract import WorldSpec
-from offbeat.envs.worlds.make import preflight_world
 
 
 def world_for(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec:

@@ -1,13 +1,9 @@
-"""`check_env` finds the faults of an env, for `offbeat check`. `preflight` takes a few steps before each run.
-
-Worlds with several agents are checked by `check_world`, and tested before a run by `preflight_world`.
-"""
+"""`check_env` finds the faults of an env, for `offbeat check`. It calls `check_world` for one with several agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -17,25 +13,17 @@ import numpy as np
 
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.closing import closed_or_warn
-from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.errors import EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import INFO_MASK, EnvSpec
-from offbeat.envs.checking.parts import (
-    SEED,
-    ActionSampler,
-    Finding,
-    MaskReader,
-    check_parts,
-    failure,
-    kind_of,
-    raised,
-)
+from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
 from offbeat.envs.checking.rows import first_difference, rollout, started
-from offbeat.envs.checking.snapshots import can_save, check_snapshots, require_savable
+from offbeat.envs.checking.snapshots import can_save, check_snapshots
 from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_tasks, set_first_task
 from offbeat.envs.checking.values import Values
 from offbeat.envs.checking.world import check_world
-from offbeat.envs.contract import Envs, InfoSignals
+from offbeat.envs.contract import Envs
+from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.rows import FAILURES
@@ -95,27 +83,6 @@ def check_env(
 
 def _has_error(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
-
-
-def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8, tasks: TaskSample | None = None) -> EnvSpec:
-    """Take a few random steps in one column, before a run creates anything; return the env's spec.
-
-    Args:
-        env_id: Id of the env, as for `make_envs`.
-        settings: The table [env].
-        steps: Number of env steps.
-        tasks: The tasks that the run samples from the env; None: it uses no tasks.
-
-    Raises:
-        ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
-    """
-    try:
-        with started(env_id, 1, "preflight", settings, tasks) as (envs, first):
-            rollout(envs, first, steps)
-            require_savable(env_id, {"": envs})
-            return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.reports_no_decision)
-    except EnvFailed as error:
-        raise with_notes_of(ConfigError(str(error)), error) from error
 
 
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------

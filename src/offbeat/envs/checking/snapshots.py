@@ -12,9 +12,10 @@ from typing import Any
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.saved_state import SAVABLE, NotSavable, saved_and_loaded
 from offbeat.core.types import Tree
-from offbeat.envs.checking.parts import Finding, raised
+from offbeat.envs.checking.parts import raised
 from offbeat.envs.checking.rows import first_difference, rollouts
 from offbeat.envs.contract import Envs, Snapshots
+from offbeat.envs.findings import Finding
 from offbeat.envs.rows import FAILURES
 
 BEFORE, AFTER = 25, 100

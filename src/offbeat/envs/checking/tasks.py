@@ -18,8 +18,9 @@ from offbeat.envs.adapters.gymnasium.tasks import (
     has_method,
     samples_with_generator,
 )
-from offbeat.envs.checking.parts import SEED, Finding, failure
+from offbeat.envs.checking.parts import SEED, failure
 from offbeat.envs.checking.rows import rollout, started
+from offbeat.envs.findings import Finding
 from offbeat.envs.make import task_envs
 
 STEPS = 30

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.config.env import EnvConfig
-from offbeat.envs.checking.parts import Finding
+from offbeat.envs.findings import Finding
 from offbeat.envs.spaces import bounds_of, children
 
 LARGEST_OBSERVATION = 1e3

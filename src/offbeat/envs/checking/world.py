@@ -11,20 +11,12 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Tree
-from offbeat.envs.checking.parts import (
-    SEED,
-    ActionSampler,
-    Finding,
-    MaskReader,
-    check_parts,
-    failure,
-    kind_of,
-    raised,
-)
+from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
 from offbeat.envs.checking.rows import first_difference, rollouts
 from offbeat.envs.checking.snapshots import can_save, check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
+from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.rows import FAILURES
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep

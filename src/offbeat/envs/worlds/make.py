@@ -1,4 +1,4 @@
-"""Makes worlds, envs with several agents, and finds out their agents and spaces before a run starts."""
+"""Makes worlds, envs with several agents, and finds out their agents and spaces."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
-from offbeat.core.closing import all_or_closed, closed_on_error, closed_or_warn
-from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of
+from offbeat.core.closing import all_or_closed, closed_on_error
+from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.core.frozen_table import thawed
-from offbeat.core.seeding import derive_seed, stream
-from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
-from offbeat.envs.actions import random_actions
+from offbeat.core.seeding import derive_seed
+from offbeat.core.types import INFO_MASK, EnvSpec
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
+from offbeat.envs.adapters.pettingzoo.agents import api_of
+from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
-from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.contract import Limits
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.observations import observation_leaves, stacked
@@ -30,30 +30,27 @@ from offbeat.envs.spaces import action_spec
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
 from offbeat.envs.worlds.worlds import Worlds
 
-PREFLIGHT_SEED = 0
 
-
-def make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World | None:
+def make_world(env_id: str, kwargs: Mapping[str, Any]) -> World | None:
     """Make one world; return None if the env has only one agent.
 
     Args:
         env_id: an id with the prefix of a library of worlds, or 'module:name' of a class or function that makes a
             parallel or turn-based env with PettingZoo's API.
         kwargs: arguments of the env's constructor.
-        render_mode: passed to the constructor if it is not None.
 
     Raises:
         ConfigError: the env is unknown, a package is missing, or the env cannot be made.
     """
     try:
-        return _make_world(env_id, kwargs, render_mode)
+        return _make_world(env_id, kwargs)
     except OffbeatError:
         raise
     except FAILURES as error:
         raise cannot_make(env_id, kwargs, error) from error
 
 
-def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None) -> World | None:
+def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World | None:
     kwargs = thawed(kwargs)
     if adapter_prefix(env_id):
         adapter = adapter_of(env_id)
@@ -75,19 +72,11 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
         if render_mode is not None and not modes:
             require_render_mode(env_id, maker, env, render_mode)
         if not isinstance(env, gym.Env):
-            return _world_of(env_id, maker, env)
+            if api_of(env) is None:
+                raise _no_env(env_id, maker, env)
+            return world_of(env)
     env.close()
     return None
-
-
-def _world_of(env_id: str, maker: object, env: Any) -> World:
-    """Return the world of an env of several agents that a class or function has made."""
-    from offbeat.envs.adapters.pettingzoo.agents import api_of  # PettingZoo may not be installed
-    from offbeat.envs.adapters.pettingzoo.kinds import world_of
-
-    if api_of(env) is None:
-        raise _no_env(env_id, maker, env)
-    return world_of(env)
 
 
 def _no_env(env_id: str, maker: object, made: object) -> ConfigError:
@@ -127,7 +116,7 @@ def make_worlds(
     The random stream of a world is keyed by (seed, role, actor, origin, world), as that of a single env by its column.
 
     Args:
-        spec: from `preflight_world`.
+        spec: from `spec_of_world`.
         count: number of worlds of this actor.
         owners: the agents of each policy, by its name, in the order of the world.
         seed: seed of the run.
@@ -145,7 +134,7 @@ def make_worlds(
     settings = settings.completed(spec.id)
     limits = Limits(settings.max_episode_steps, cut_after)
     limited = replace(spec, agents=tuple((name, limits.spec_with_limits(agent, None)) for name, agent in spec.agents))
-    made = all_or_closed(existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count))
+    made = all_or_closed(_require_world(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count))
     with closed_on_error(made):
         worlds = Worlds(
             limited,
@@ -161,12 +150,8 @@ def make_worlds(
         return worlds
 
 
-def existing(world: World | None, env_id: str) -> World:
-    """Return a world.
-
-    Raises:
-        ConfigError: it is None, although an earlier one of this id had several agents.
-    """
+def _require_world(world: World | None, env_id: str) -> World:
+    """Return a world, or raise ConfigError for None: an earlier env of this id had several agents."""
     if world is None:
         raise ConfigError(f"{env_id} had several agents when it was tested, and has one now: make it always alike")
     return world
@@ -186,69 +171,23 @@ def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) ->
         ConfigError: the env is unknown, or it cannot be rendered in this mode.
     """
     settings = settings.completed(env_id)
-    world = existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
+    world = _require_world(_make_world(env_id, settings.kwargs, render_mode), env_id)
     with closed_on_error([world]):
         for set_progress in progress_setters(world.env, parameters(settings.curriculum), env_id):
             set_progress(1.0)
     return world
 
 
-# --- before a run -------------------------------------------------------------------------------------------
-
-
-def preflight_world(
-    env_id: str, settings: EnvConfig = UNSET, steps: int = 8, *, saves: bool = True
-) -> WorldSpec | None:
-    """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
-
-    `saves`: whether its state will be saved in checkpoints.
-
-    Raises:
-        ConfigError: the env cannot be made or has no parameter of the curriculum, or in these steps it raises an
-            exception or returns NaN or a wrong shape.
-    """
-    settings = settings.completed(env_id)
-    world = make_world(env_id, settings.kwargs)
-    if world is None:
-        return None
-    try:
-        with closed_or_warn(world, env_id):
-            first = world.reset(PREFLIGHT_SEED)
-            spec = spec_of_world(env_id, world, first, settings)
-            owners = {agent: (agent,) for agent in spec.names}
-            curriculum = parameters(settings.curriculum)
-            worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED], curriculum=curriculum)
-            worlds.set_progress(0.0)
-            _take_random_steps(worlds, steps)
-            if saves:
-                require_savable(env_id, worlds.envs)
-            waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
-    except FAILURES as error:
-        message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"
-        raise with_notes_of(ConfigError(message), error) from error
-    return replace(spec, agents=tuple((name, replace(agent, no_decision=waits)) for name, agent in spec.agents))
-
-
-def _take_random_steps(worlds: Worlds, steps: int) -> None:
-    random = stream(PREFLIGHT_SEED, "preflight actions")
-    observations = {agent: envs.reset() for agent, envs in worlds.envs.items()}
-    for _ in range(steps):
-        for agent, envs in worlds.envs.items():
-            mask = None if envs.spec.mask is None else observations[agent][envs.spec.mask]
-            envs.send(random_actions(envs.spec.action, 1, random, mask))
-        for agent, envs in worlds.envs.items():
-            observations[agent] = envs.recv().observation
+# --- its agents and their spaces ---------------------------------------------------------------------------
 
 
 def spec_of_world(env_id: str, world: World, first: WorldStep, settings: EnvConfig) -> WorldSpec:
     """Return the agents of a world and their spaces; `first`: what its first reset returned.
 
     Raises:
-        ConfigError: it has no agents, or does not support a space or a setting.
+        ConfigError: a space or a setting is not supported.
     """
     refuse_for_world(settings, env_id)
-    if not world.agents:
-        raise ConfigError(f"{env_id} has no agents: list them in possible_agents")
     agents = tuple((agent, _agent_spec(env_id, world, agent, first, settings)) for agent in world.agents)
     return WorldSpec(env_id, agents)
 

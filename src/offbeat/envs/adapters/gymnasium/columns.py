@@ -80,7 +80,7 @@ class DecisionMarks:
 
     def read(self, column: int, info: Any) -> None:
         """Read the flag of one env's next row from its info."""
-        if isinstance(info, dict) and (flag := info.get(NO_DECISION)) is not None:
+        if isinstance(info, Mapping) and (flag := info.get(NO_DECISION)) is not None:
             self.reported = True
             if flag:
                 self.next[column] = self.possible = True

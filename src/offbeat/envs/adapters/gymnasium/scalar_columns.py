@@ -12,9 +12,9 @@ from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.groups import SingleEnv
-from offbeat.envs.checking.parts import fault_of_ends, kind_of
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
+from offbeat.envs.findings import fault_of_ends, kind_of
 from offbeat.envs.infos import info_reader
 from offbeat.envs.rows import (
     FAILURES,

@@ -12,8 +12,8 @@ from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv
-from offbeat.envs.checking.parts import fault_of_ends
 from offbeat.envs.contract import Outcome
+from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.rows import (
     FAILURES,

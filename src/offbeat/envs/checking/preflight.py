@@ -1,0 +1,76 @@
+"""Takes a few random steps in one env before a run creates anything: `preflight`, or `preflight_world` in a world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from offbeat.config.curriculum import parameters
+from offbeat.config.env import UNSET, EnvConfig
+from offbeat.core.closing import closed_or_warn
+from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.tasks import TaskSample
+from offbeat.core.types import NO_DECISION, EnvSpec
+from offbeat.envs.checking.parts import SEED
+from offbeat.envs.checking.rows import rollout, rollouts, started
+from offbeat.envs.checking.snapshots import require_savable
+from offbeat.envs.contract import InfoSignals
+from offbeat.envs.rows import FAILURES
+from offbeat.envs.worlds.contract import WorldSpec
+from offbeat.envs.worlds.make import make_world, spec_of_world
+from offbeat.envs.worlds.worlds import Worlds
+
+STEPS = 8
+"""Number of random env steps."""
+
+
+def preflight(env_id: str, settings: EnvConfig = UNSET, tasks: TaskSample | None = None) -> EnvSpec:
+    """Take a few random steps in one column, before a run creates anything; return the env's spec.
+
+    Args:
+        env_id: Id of the env, as for `make_envs`.
+        settings: The table [env].
+        tasks: The tasks that the run samples from the env; None: it uses no tasks.
+
+    Raises:
+        ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
+    """
+    try:
+        with started(env_id, 1, "preflight", settings, tasks) as (envs, first):
+            rollout(envs, first, STEPS)
+            require_savable(env_id, {"": envs})
+            return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.reports_no_decision)
+    except EnvFailed as error:
+        raise with_notes_of(ConfigError(str(error)), error) from error
+
+
+def preflight_world(
+    env_id: str, settings: EnvConfig = UNSET, steps: int = STEPS, *, saves: bool = True
+) -> WorldSpec | None:
+    """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
+
+    `saves`: whether its state will be saved in checkpoints.
+
+    Raises:
+        ConfigError: the env cannot be made or has no parameter of the curriculum, or in these steps it raises an
+            exception or returns NaN or a wrong shape.
+    """
+    settings = settings.completed(env_id)
+    world = make_world(env_id, settings.kwargs)
+    if world is None:
+        return None
+    try:
+        with closed_or_warn(world, env_id):
+            first = world.reset(SEED)
+            spec = spec_of_world(env_id, world, first, settings)
+            owners = {agent: (agent,) for agent in spec.names}
+            curriculum = parameters(settings.curriculum)
+            worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
+            worlds.set_progress(0.0)
+            rollouts(worlds.envs, {agent: envs.reset() for agent, envs in worlds.envs.items()}, steps)
+            if saves:
+                require_savable(env_id, worlds.envs)
+            waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
+    except FAILURES as error:
+        message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"
+        raise with_notes_of(ConfigError(message), error) from error
+    return replace(spec, agents=tuple((name, replace(agent, no_decision=waits)) for name, agent in spec.agents))
