@@ -161,7 +161,7 @@ def take_random_steps(
     for unit in units:
         for actions in _unit_actions(spec, observation, unit, int(steps[unit.columns].max()), random):
             before_step()
-            _add_to_episodes(unit.step(actions), returns[unit.columns], lengths[unit.columns])
+            add_to_episodes(unit.step(actions), returns[unit.columns], lengths[unit.columns])
     return Advanced(observation, returns, lengths)
 
 
@@ -178,7 +178,7 @@ def _unit_actions(
         yield random_actions(spec.action, columns, random, mask)
 
 
-def _add_to_episodes(outcome: Outcome, returns: NDArray[np.float64], lengths: NDArray[np.int32]) -> None:
+def add_to_episodes(outcome: Outcome, returns: NDArray[np.float64], lengths: NDArray[np.int32]) -> None:
     """Add a step to the returns and lengths so far, [n]; set them to 0 where an episode has ended."""
     returns += outcome.reward
     lengths += outcome.valid

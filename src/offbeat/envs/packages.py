@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 MAX_FILE = 2**20
@@ -97,9 +97,8 @@ def _has_envs(each: Distribution) -> bool:
     return requires and name not in ("offbeat", "gymnasium", "ale-py")
 
 
-def _text(file: PurePath) -> str:
+def _text(path: Path) -> str:
     """Return the text of a source file; '' if it cannot be read."""
-    path = Path(file)
     try:
         return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MAX_FILE else ""
     except OSError:

@@ -76,7 +76,10 @@ def register_env(
         if key not in _REGISTRATION_KEYS:
             raise unknown("argument", key, _REGISTRATION_KEYS, "See `help(gymnasium.register)`.")
     _require_entry_point(env_id, entry_point)
-    _require_limit(env_id, max_episode_steps)
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise ConfigError(
+            f"{env_id} has max_episode_steps {max_episode_steps!r}, but a whole number of at least 1 is expected"
+        )
     if env_id in gym.registry:
         registered_point = gym.registry[env_id].entry_point
         if not _same(registered_point, entry_point):
@@ -104,11 +107,6 @@ def _require_entry_point(env_id: str, entry_point: Any) -> None:
         )
     elif isinstance(entry_point, type) and not issubclass(entry_point, gym.Env):
         raise ConfigError(f"{env_id} has the class {entry_point.__name__}, which must extend gymnasium.Env")
-
-
-def _require_limit(env_id: str, steps: int | None) -> None:
-    if steps is not None and steps < 1:
-        raise ConfigError(f"{env_id} has max_episode_steps {steps!r}, but a whole number of at least 1 is expected")
 
 
 def _same(one: Any, other: Any) -> bool:

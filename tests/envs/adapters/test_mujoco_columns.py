@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from offbeat.config.curriculum import parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed
 from offbeat.core.frozen_table import PlainTable
@@ -58,7 +59,7 @@ def compare(outcome: Outcome, column: int, expected: tuple[Any, Any, bool, bool]
 def test_rows_are_those_of_gymnasium_bit_for_bit(env_id: str) -> None:
     envs = make_envs(env_id, COLUMNS, seed=SEED, settings=EnvConfig(max_episode_steps=LIMIT))
     plain = [single(env_id, max_episode_steps=LIMIT) for _ in range(COLUMNS)]
-    assert stepped_together([without_checks(env) for env in plain], EnvConfig()), "no record"
+    assert stepped_together([without_checks(env) for env in plain], (), ()), "no record"
     first = [env.reset(seed=derive_seed(SEED, "env", 0, 0, column))[0] for column, env in enumerate(plain)]
     assert envs.reset()["observation"].tobytes() == np.stack(first).astype(np.float32).tobytes()
     over, ends = [False] * COLUMNS, 0
@@ -138,9 +139,9 @@ class OwnReward(gym.RewardWrapper[Any, Any]):
 )
 def test_single_envs_and_settings_that_need_gymnasiums_own_step_get_it(settings: EnvConfig) -> None:
     envs = [without_checks(single("HalfCheetah-v5")) for _ in range(2)]
-    assert stepped_together(envs, EnvConfig())
-    assert stepped_together(envs, settings) is None
-    assert stepped_together(envs[:1], EnvConfig()) is None
+    assert stepped_together(envs, (), ())
+    assert stepped_together(envs, parameters(settings.curriculum), settings.info_metrics) is None
+    assert stepped_together(envs[:1], (), ()) is None
 
 
 def test_arguments_wrappers_subclasses_and_functions_get_gymnasiums_own_step() -> None:
@@ -166,7 +167,7 @@ def test_arguments_wrappers_subclasses_and_functions_get_gymnasiums_own_step() -
     finally:
         for name in ("Own", "Heavy", "Made"):
             del gym.registry[f"columns/{name}-v0"]
-    assert [stepped_together([env, env], EnvConfig()) for env in refused] == [None] * 6
+    assert [stepped_together([env, env], (), ()) for env in refused] == [None] * 6
 
 
 def test_an_argument_changes_the_reward_as_in_gymnasium() -> None:
@@ -182,7 +183,7 @@ def test_an_argument_changes_the_reward_as_in_gymnasium() -> None:
 def test_another_version_of_gymnasium_keeps_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
     env = without_checks(single("HalfCheetah-v5"))
     monkeypatch.setattr(gym, "__version__", "1.5.0")
-    assert stepped_together([env, env], EnvConfig()) is None
+    assert stepped_together([env, env], (), ()) is None
 
 
 def test_a_reset_that_fails_names_its_column(monkeypatch: pytest.MonkeyPatch) -> None:

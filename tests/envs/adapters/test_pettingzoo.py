@@ -16,9 +16,7 @@ from offbeat.core.importable import is_importable
 from offbeat.core.types import NO_DECISION
 from offbeat.envs.adapters.pettingzoo.adapter import ADAPTER
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
-from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.sources import Source
-from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
 from offbeat.envs.testing.games import Nim, RockPaperScissors
 from offbeat.envs.testing.smuggling import Smuggling
 from offbeat.envs.testing.worlds import Cameras, CartPoles, LateArrivals, MixedSpaces
@@ -316,42 +314,6 @@ def test_spaces_may_be_dicts_by_agent():
     world = world_of(Dicts())
     assert world.observation_space("first").shape == (2,)
     assert world.action_space("second") == gym.spaces.Discrete(4)
-
-
-# --- what is not an env with several agents -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        (Scripted, "Scripted is a class or function.*call it"),
-        (3, "3 was given.*add the missing methods"),
-        (gym.make("CartPole-v1"), "an env with one agent is used by its Gymnasium id"),
-    ],
-)
-def test_objects_of_neither_api_are_refused(env, message):
-    with pytest.raises(ConfigError, match=message):
-        world_of(env)
-
-
-@pytest.mark.parametrize(
-    ("world", "env", "message"),
-    [
-        (
-            ParallelWorld,
-            Nim(),
-            "ParallelWorld expects PettingZoo's parallel API, but .* has PettingZoo's AEC API.*world_of",
-        ),
-        (
-            TurnWorld,
-            Scripted(),
-            "TurnWorld expects PettingZoo's AEC API, but .* has PettingZoo's parallel API.*world_of",
-        ),
-    ],
-)
-def test_an_env_of_the_other_api_is_refused_with_the_function_that_finds_it_out(world, env, message):
-    with pytest.raises(ConfigError, match=message):
-        world(env)
 
 
 def test_names_of_agents_must_be_strings():

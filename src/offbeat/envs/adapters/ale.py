@@ -48,7 +48,7 @@ class Games:
         self._rows = rows
         self._seeds: NDArray[np.int_] | None = np.array(seeds)
         (self._observation,) = rows.observation.values()
-        self._read_info = vector_info_reader(names, rows.info) if names else None
+        self._read_info = vector_info_reader(names, rows.info)
 
     def reset(self) -> Mapping[str, Array]:
         """Start new games and return ale-py's infos."""
@@ -65,8 +65,7 @@ class Games:
         rows = self._rows
         mark_reset_rows(rows)
         self._observation[...], rows.reward[:], rows.terminated[:], rows.truncated[:], info = self._envs.recv()
-        if self._read_info is not None:
-            self._read_info(rows.valid, info)
+        self._read_info(rows.valid, info)
         return rows
 
     def close(self) -> None:
@@ -113,8 +112,7 @@ class GamesWithLives(Games):
         self._lives = lives
         rows.terminated[:] = (over & rows.valid) | self._lost
         np.logical_and(truncated, rows.valid, rows.truncated)
-        if self._read_info is not None:
-            self._read_info(rows.valid, info)
+        self._read_info(rows.valid, info)
         return rows
 
 

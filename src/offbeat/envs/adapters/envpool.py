@@ -79,7 +79,7 @@ class Pool:
             pool.observation_space, spec.observation, list(rows.observation.values())
         )
         self._checks = RowChecks(spec, rows, first)
-        self._read_info = vector_info_reader(spec.info, rows.info) if spec.info else None
+        self._read_info = vector_info_reader(spec.info, rows.info)
 
     def reset(self) -> None:
         self._rows.terminated[:] = self._rows.truncated[:] = False
@@ -134,7 +134,7 @@ class Pool:
     def _write(self, observation: Any, info: Any = None) -> None:
         try:
             self._write_observation(observation)
-            if info is not None and self._read_info is not None:
+            if info is not None:
                 self._read_info(self._rows.valid, info)
         except (ValueError, KeyError) as error:
             what = f"the pool of envs of which this is the first returned {error}"

@@ -5,7 +5,6 @@ An image has one bright square on a background whose grey level is random in eve
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -75,9 +74,6 @@ class SquareVectorEnv(CorrectActionVectorEnv):
     @property
     def impaired_return(self) -> float:
         return self._rewarded / 2
-
-    @abstractmethod
-    def _sample_state(self) -> None: ...
 
     def _observe(self) -> Array | Tree:
         return self._image()

@@ -11,7 +11,7 @@ import numpy as np
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Array, EnvSpec
-from offbeat.envs.actions import action_encoder, random_actions, split_columns
+from offbeat.envs.actions import action_encoder, add_to_episodes, random_actions, split_columns
 from offbeat.envs.contract import State
 from offbeat.envs.infos import info_reader
 from offbeat.envs.rows import (
@@ -82,7 +82,8 @@ class PolicyRows:
         """[N]: return and length so far of the episodes, during `Worlds.advance`."""
         self.outcomes = [rows_of(self.rows, group) for group in self.groups]
         self._encode = action_encoder(spec.action)
-        self._read_info = info_reader(spec.info, self.rows.info) if spec.info else None
+        self.read_info = info_reader(spec.info, self.rows.info)
+        """Reads the numbers of `info_metrics` from an info into the row of a column."""
         self._checks = [
             RowChecks(spec, rows, group.start, self.next_invalid[group])
             for rows, group in zip(self.outcomes, self.groups, strict=True)
@@ -111,11 +112,8 @@ class PolicyRows:
 
     def add_to_episodes(self, world: int) -> None:
         """Add the last row of one world to the returns and lengths; set them to 0 where an episode has ended."""
-        columns, rows = self.columns_of(slice(world, world + 1)), self.rows
-        self.returns[columns] += rows.reward[columns]
-        self.lengths[columns] += rows.valid[columns]
-        ended = rows.ended[columns]
-        self.returns[columns][ended], self.lengths[columns][ended] = 0, 0
+        columns = self.columns_of(slice(world, world + 1))
+        add_to_episodes(rows_of(self.rows, columns), self.returns[columns], self.lengths[columns])
 
     def start_row(self, columns: slice, stepped: Array) -> None:
         """Start the next row of some columns, with the kinds of rows that the last step has determined.
@@ -133,8 +131,7 @@ class PolicyRows:
         rows.reward[columns] = 0
         rows.terminated[columns] = False
         rows.truncated[columns] = False
-        if self._read_info is not None:
-            rows.info[columns] = np.nan
+        rows.info[columns] = np.nan
 
     def snapshot(self) -> State:
         """Return a copy of the rows, and what the columns do in the next row."""
@@ -148,20 +145,12 @@ class PolicyRows:
             part[...] = state["rows"][name]
         self.next_invalid[:], self.next_no_decision[:] = state["idle"], state["waits"]
 
-    def agent_column(self, index: int, space: gym.Space[Any]) -> AgentColumn:
-        """Return the column with this index; `space`: the observation space of its agent."""
-        return AgentColumn(self, index, space)
-
-    def read_info(self, column: int, info: Mapping[str, Any]) -> None:
-        """Read the numbers of `info_metrics`."""
-        if self._read_info is not None:
-            self._read_info(column, info)
-
 
 class AgentColumn:
     """The column of one agent of one world: writes what the agent gets into it."""
 
     def __init__(self, rows: PolicyRows, index: int, space: gym.Space[Any]) -> None:
+        """Write into the column with this index; `space`: the observation space of its agent."""
         self.rows, self.index, self.actions = rows, index, rows.actions
         self.rewards = only_numbers(rows.rows.reward)
         self._terminated, self._truncated = rows.rows.terminated, rows.rows.truncated

@@ -28,7 +28,7 @@ class WorldState:
             columns: agent -> policy -> where the agent writes in an episode in which it has this policy.
             world: the world itself.
         """
-        self._reports_later = world if isinstance(world, ReportsLater) else None  # to ask a protocol is slow
+        self._world = world
         self._spec, self._index, self._columns_by_policy = spec, index, columns
         self._columns = {agent: next(iter(own.values())) for agent, own in columns.items()}
         """The column of each agent in the current episode. In its other columns it is absent."""
@@ -50,25 +50,26 @@ class WorldState:
         self._policies = dict(policies)
         self._columns = {agent: own[policies[agent]] for agent, own in self._columns_by_policy.items()}
 
-    def reset(self, world: World, seed: int | None) -> None:
+    def reset(self, seed: int | None) -> None:
         """Start a new episode of the world."""
         self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
         for own in self._columns_by_policy.values():
             for column in own.values():
                 column.set_next(alive=False, decides=False)
         try:
-            step = world.reset(seed)
+            step = self._world.reset(seed)
             self._begin(step)
             self._set_next(step)
         except FAILURES as error:
             raise self._failed(error) from error
 
-    def step(self, world: World, limit: int | None) -> None:
+    def step(self, limit: int | None) -> None:
         """Step the world with the actions of the agents that choose one; truncate the episode at the limit."""
         columns = self._columns
         self._steps += 1
         try:
-            step = world.step({agent: (column := columns[agent]).actions[column.index] for agent in self._deciding})
+            actions = {agent: (column := columns[agent]).actions[column.index] for agent in self._deciding}
+            step = self._world.step(actions)
             if not self._stepped:
                 self._stepped = True
                 self._require_types(step)
@@ -143,7 +144,7 @@ class WorldState:
 
     def _truncate(self, ended: Sequence[str]) -> list[str]:
         """Truncate the agents that have not ended; return all agents whose episodes end."""
-        unreported = {} if self._reports_later is None else self._reports_later.unreported_rewards()
+        unreported = self._world.unreported_rewards() if isinstance(self._world, ReportsLater) else {}
         for agent, column in self._alive.items():
             if agent not in ended:
                 column.end(terminated=False, truncated=True)

@@ -88,7 +88,7 @@ class Worlds:
             rows = self._policies[policy]
             for number, agent in enumerate(agents):
                 space = world.observation_space(agent)
-                columns[agent][policy] = rows.agent_column(index * rows.agents + number, space)
+                columns[agent][policy] = AgentColumn(rows, index * rows.agents + number, space)
         return {agent: own for agent, own in columns.items() if own}
 
     # --- what the columns of the policies call ---------------------------------------------------------------
@@ -124,7 +124,7 @@ class Worlds:
         if self._policies_of is not None:
             state.set_policies(self._policies_of(index, self._episodes[index]))
         self._episodes[index] += 1
-        state.reset(self._worlds[index], seed)
+        state.reset(seed)
 
     def restart_streams(self) -> None:
         """Make the next reset seed the worlds as the first one did, so that the same games can be played again."""
@@ -171,7 +171,7 @@ class Worlds:
             if state.over:
                 self._reset(index, None)
             else:
-                state.step(self._worlds[index], self._limit)
+                state.step(self._limit)
         self._check([group])
 
     def _check(self, groups: Sequence[int] | range) -> None:

@@ -31,7 +31,6 @@ from offbeat.envs.adapters.gymnasium.groups import (
     make_single,
     mujoco_warnings_once,
 )
-from offbeat.envs.adapters.gymnasium.locomotion import Locomotion
 from offbeat.envs.adapters.gymnasium.mujoco_columns import MujocoColumns, stepped_together
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
@@ -55,8 +54,7 @@ class GymnasiumEnvs:
         groups: Sequence[slice],
         envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
-        curriculum: Sequence[Parameter] = (),
-        locomotion: Locomotion | None = None,
+        curriculum: Sequence[Parameter],
     ) -> None:
         """Make the columns.
 
@@ -66,7 +64,6 @@ class GymnasiumEnvs:
             envs_of_groups: the envs of each group.
             seeds: the seed of each column.
             curriculum: the parameters of the envs that change with the training progress.
-            locomotion: what `stepped_together` returned for the envs.
         """
         self.spec = spec
         self.groups = tuple(groups)
@@ -75,7 +72,7 @@ class GymnasiumEnvs:
         rows = empty_rows(spec.observation, spec.columns, spec.info)
         self._rows = rows._replace(no_decision=np.zeros_like(self._next_no_decision))
         self._columns = [
-            _columns_of(spec, envs, rows_of(self._rows, group), self._next_no_decision[group], group.start, locomotion)
+            _columns_of(spec, envs, curriculum, rows_of(self._rows, group), self._next_no_decision[group], group.start)
             for envs, group in zip(envs_of_groups, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
@@ -215,11 +212,10 @@ class GymnasiumTaskEnvs(GymnasiumEnvs):
         envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter],
-        locomotion: Locomotion | None,
         tasks: TaskSetter,
     ) -> None:
         """Make the columns; `tasks` sets the tasks of these envs."""
-        super().__init__(spec, groups, envs_of_groups, seeds, curriculum, locomotion)
+        super().__init__(spec, groups, envs_of_groups, seeds, curriculum)
         self._tasks = tasks
 
     def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
@@ -317,8 +313,7 @@ def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
     spec = groups[0].limits.spec_with_limits(_spec_of(request, envs_of_groups[0]), groups[0].own_limit)
     envs = [env for own in envs_of_groups for env in (own if isinstance(own, list) else [own])]
     savable = all(snapshots.can_save(env) for env in envs)
-    locomotion = stepped_together(envs_of_groups[0], request.settings)
-    arguments = spec, request.groups, envs_of_groups, request.seeds, parameters(request.settings.curriculum), locomotion
+    arguments = spec, request.groups, envs_of_groups, request.seeds, parameters(request.settings.curriculum)
     if request.tasks is not None:
         tasks = TaskSetter(envs, request.tasks, request.env_id, spec.check_command)
         return (SnapshotTaskEnvs if savable else GymnasiumTaskEnvs)(*arguments, tasks)
@@ -350,16 +345,17 @@ def _named(found: tuple[str, int, int]) -> str:
 def _columns_of(
     spec: EnvSpec,
     envs: AnyVectorEnv | list[SingleEnv],
+    curriculum: Sequence[Parameter],
     rows: Outcome,
     next_no_decision: Array,
     first: int,
-    locomotion: Locomotion | None,
 ) -> Columns:
-    if isinstance(envs, list):
-        if locomotion is not None:
-            return MujocoColumns(spec, envs, rows, next_no_decision, first, locomotion)
-        return ScalarColumns(spec, envs, rows, next_no_decision, first)
-    return VectorColumns(spec, envs, rows, next_no_decision, first)
+    if not isinstance(envs, list):
+        return VectorColumns(spec, envs, rows, next_no_decision, first)
+    locomotion = stepped_together(envs, curriculum, spec.info)
+    if locomotion is not None:
+        return MujocoColumns(spec, envs, rows, next_no_decision, first, locomotion)
+    return ScalarColumns(spec, envs, rows, next_no_decision, first)
 
 
 def _spaces(envs: AnyVectorEnv | list[SingleEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from offbeat.config.env import EnvConfig
+from offbeat.config.curriculum import Parameter
 from offbeat.core.types import Array, EnvSpec
-from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv, SingleEnv
+from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.adapters.gymnasium.locomotion import Locomotion, locomotion_of
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.contract import Outcome
@@ -25,15 +24,15 @@ from offbeat.envs.current import calls_envs
 from offbeat.envs.rows import FAILURES, mark_reset_rows, prefer_termination
 
 
-def stepped_together(envs: AnyVectorEnv | Sequence[SingleEnv], settings: EnvConfig) -> Locomotion | None:
+def stepped_together(
+    envs: Sequence[SingleEnv], curriculum: Sequence[Parameter], info: Sequence[str]
+) -> Locomotion | None:
     """Return the record with which `MujocoColumns` can step these envs; None: with their own `step` only.
 
-    Envs with arguments, wrappers, a curriculum or metrics from their infos are stepped by their own `step`, and envs
-    that a function made; so is a single env, with which nothing is won.
+    Envs with arguments, wrappers, a curriculum or metrics from their infos (`info`) are stepped by their own `step`,
+    and envs that a function made; so is a single env, with which nothing is won.
     """
-    if isinstance(envs, VectorEnv) or len(envs) == 1 or settings.curriculum or settings.info_metrics:
-        return None
-    if _limits_of(envs[0]) is None:
+    if len(envs) == 1 or curriculum or info or _limits_of(envs[0]) is None:
         return None
     return locomotion_of(envs[0].unwrapped)
 
@@ -110,8 +109,6 @@ class MujocoColumns(ScalarColumns):
         rows = self._rows
         mark_reset_rows(rows)
         continues = rows.valid.tolist()
-        if self.decision_marks.possible:
-            self.decision_marks.mark()
         before = self._read_positions()
         truncations, column = rows.truncated, 0
         try:

@@ -42,7 +42,7 @@ class VectorColumns:
         self.decision_marks = DecisionMarks(rows, next_no_decision)
         self._checks = RowChecks(spec, rows, first, next_no_decision)
         self._write, self._write_mask = writers_of(spec, env.single_observation_space, rows.observation)
-        self._read_info = vector_info_reader(spec.info, rows.info) if spec.info else None
+        self._read_info = vector_info_reader(spec.info, rows.info)
         self._stepped = False
         """Whether the types of rewards and flags have been checked, in the first step."""
 
@@ -72,8 +72,7 @@ class VectorColumns:
                 if values.dtype.kind not in "fiub":
                     self._require_types(ends)  # NumPy would convert None to NaN
                 copy_exactly(target, values)
-            if self._read_info is not None:
-                self._read_info(continues, info)
+            self._read_info(continues, info)
         except FAILURES as error:
             self._require_types(ends)
             raise self._failed("step", error) from error

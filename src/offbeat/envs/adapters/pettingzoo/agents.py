@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 
@@ -32,20 +32,12 @@ def _has(env: Any, *methods: str) -> bool:
 class AgentsOfEnv:
     """An env with several agents, and the agents that may appear in it."""
 
-    api: ClassVar[Api]
-
     def __init__(self, env: Any) -> None:
         """Wrap `env`. One without `possible_agents` is reset: then the agents of this reset are all that may appear.
 
         Raises:
-            ConfigError: the env has another API or no agents, or the names of its agents are not strings.
+            ConfigError: the env has no agents, or their names are not strings.
         """
-        if (api := api_of(env)) != self.api:
-            has = f"PettingZoo's {api} API" if api else "no API of PettingZoo"
-            raise ConfigError(
-                f"{type(self).__name__} expects PettingZoo's {self.api} API, but {env!r} has {has}: make the world "
-                "with world_of(env), which finds out the API"
-            )
         self.env = env
         self.agents = _possible_agents(env)
         self.frame_skip = frame_skip_of(getattr(env, "unwrapped", env))

@@ -17,7 +17,6 @@ class ParallelWorld(AgentsOfEnv):
     gets no action of this agent.
     """
 
-    api = "parallel"
     turns = False
 
     def reset(self, seed: int | None) -> WorldStep:

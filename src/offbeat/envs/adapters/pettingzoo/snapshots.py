@@ -26,50 +26,36 @@ def can_save(env: Any) -> bool:
     return callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None))
 
 
-def save(world: AgentsOfEnv) -> State:
-    """Return the state of a world for whose env `can_save` is true."""
-    inner = _inner(world.env)
-    random = getattr(inner, "np_random", None)
-    saved = random.bit_generator.state if isinstance(random, np.random.Generator) else None
-    return {"env": dict(inner.snapshot()), "random": saved, "spaces": save_generators(world.spaces())}
-
-
-def load(world: AgentsOfEnv, state: State) -> None:
-    """Restore a state that `save` returned. The env may be newly made."""
-    world.env.reset(seed=0)  # wrappers refuse to be stepped before a reset, and some envs make np_random there
-    inner = _inner(world.env)
-    inner.restore(state["env"])
-    if state["random"] is not None:
-        inner.np_random.bit_generator.state = state["random"]
-    world.separate_spaces()
-    load_generators(world.spaces(), state["spaces"])
-
-
 def _inner(env: Any) -> Any:
     while type(env).__name__ in _STATELESS:
         env = env.env
     return env
 
 
-class SnapshotParallelWorld(ParallelWorld):
+class _SavedEnv(AgentsOfEnv):
+    """A world for whose env `can_save` is true."""
+
+    def snapshot(self) -> State:
+        """Return the state between two steps."""
+        inner = _inner(self.env)
+        random = getattr(inner, "np_random", None)
+        saved = random.bit_generator.state if isinstance(random, np.random.Generator) else None
+        return {"env": dict(inner.snapshot()), "random": saved, "spaces": save_generators(self.spaces())}
+
+    def restore(self, state: State) -> None:
+        """Restore the state of a `snapshot`. The env may be newly made."""
+        self.env.reset(seed=0)  # wrappers refuse to be stepped before a reset, and some envs make np_random there
+        inner = _inner(self.env)
+        inner.restore(state["env"])
+        if state["random"] is not None:
+            inner.np_random.bit_generator.state = state["random"]
+        self.separate_spaces()
+        load_generators(self.spaces(), state["spaces"])
+
+
+class SnapshotParallelWorld(_SavedEnv, ParallelWorld):
     """A parallel env whose whole state can be saved."""
 
-    def snapshot(self) -> State:
-        """Return the state between two steps."""
-        return save(self)
 
-    def restore(self, state: State) -> None:
-        """Restore the state of a `snapshot`."""
-        load(self, state)
-
-
-class SnapshotTurnWorld(TurnWorld):
+class SnapshotTurnWorld(_SavedEnv, TurnWorld):
     """A turn-based env whose whole state can be saved."""
-
-    def snapshot(self) -> State:
-        """Return the state between two steps."""
-        return save(self)
-
-    def restore(self, state: State) -> None:
-        """Restore the state of a `snapshot`."""
-        load(self, state)

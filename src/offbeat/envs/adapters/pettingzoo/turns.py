@@ -17,7 +17,6 @@ class TurnWorld(AgentsOfEnv):
     selects it.
     """
 
-    api = "AEC"
     turns = True
 
     def reset(self, seed: int | None) -> WorldStep:
