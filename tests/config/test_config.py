@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.thorough import examples
 
+import offbeat.envs.own  # noqa: F401 - registers offbeat's own envs
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
@@ -20,7 +21,6 @@ from offbeat.config.registry import ALGORITHMS, algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
-from offbeat.envs.meta import ids
 
 
 def preset_text(name: str) -> str:
@@ -267,7 +267,6 @@ NAMED = sorted({*preset_names()} - {*BY_ITSELF})
 def env_of(name: str) -> str:
     """Return the registered env that a preset's name stands for."""
     name = name.partition("-")[2]
-    ids.register()
     own = [env_id for env_id in gym.registry if env_id.lower().replace("/", "-") == name]
     [env_id] = own or [NOT_REGISTERED[name]]
     return env_id

@@ -26,7 +26,6 @@ from offbeat.core.tasks import TaskSample
 from offbeat.envs.adapters.gymnasium.adapter import ADAPTER
 from offbeat.envs.make import list_envs, make_envs
 from offbeat.envs.registration import register_env
-from offbeat.envs.testing import known_values
 from offbeat.envs.worlds.make import make_world
 
 
@@ -180,7 +179,6 @@ def test_list_envs_returns_exactly_the_usable_envs() -> None:
     assert {"CartPole-v1", "Pendulum-v1", "offbeat/OneStep-v0"} <= set(listed)
     assert {"FrozenLake-v1", "Taxi-v4", "Blackjack-v1"} <= set(listed)
     assert not {"Ant-v2", "GymV21Environment-v0"} & set(listed)
-    known_values.register()
     for env_id in listed:
         if adapter_prefix(env_id):  # the tests of each adapter make these
             continue

@@ -14,8 +14,7 @@ from typing import Any
 import gymnasium as gym
 import tests.sample_envs.run_envs  # noqa: F401 - registers runs/Locks-v0 and others
 
-from offbeat.envs.meta import ids
-from offbeat.envs.testing import known_values
+import offbeat.envs.own  # noqa: F401 - registers offbeat's own envs
 from offbeat.envs.testing.games import PLAYERS, Nim
 from offbeat.envs.testing.worlds import CartPoles
 
@@ -97,8 +96,6 @@ WORLDS = {"offbeat.envs.testing.worlds:CartPoles": f"{__name__}:RaisingCartPoles
 
 
 def _register() -> None:
-    known_values.register()
-    ids.register()
     for env in ENVS:
         if faulty(env) not in gym.registry:
             gym.register(faulty(env), partial(_make, env))

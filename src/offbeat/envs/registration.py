@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
+import offbeat.envs.own  # noqa: F401 - registers offbeat's own envs
 from offbeat.config.arguments import checked
 from offbeat.config.env import family_of
 from offbeat.config.importing import (
@@ -25,9 +26,7 @@ from offbeat.config.importing import (
 )
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.importable import is_importable
-from offbeat.envs.meta import ids as meta_envs
 from offbeat.envs.packages import package_of
-from offbeat.envs.testing import known_values
 
 MUJOCO_MODULES = ("gymnasium.envs.mujoco.", "offbeat.envs.meta.locomotion")
 """Starts of the modules of Gymnasium's and offbeat's MuJoCo envs, which have no state besides that of MuJoCo and the
@@ -127,8 +126,6 @@ def registry_entry(env_id: str) -> RegisteredEnv:
     Raises:
         ConfigError: the env is unknown, or its module cannot be imported.
     """
-    if env_id.startswith("offbeat/"):
-        register_own_envs()
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
@@ -195,12 +192,6 @@ def _ids_of(module: str) -> list[str]:
     return sorted(env_id for env_id, entry in gym.registry.items() if is_code_of(entry.entry_point, module))
 
 
-def register_own_envs() -> None:
-    """Register offbeat's envs with Gymnasium. A second call does nothing."""
-    known_values.register()
-    meta_envs.register()
-
-
 def _find(name: str) -> RegisteredEnv:
     try:
         return gym.spec(name)
@@ -250,7 +241,6 @@ def own_maker(env_id: str) -> Callable[..., Any] | None:
 
 def registered_ids() -> list[str]:
     """Return the ids in Gymnasium's registry whose requirements are installed."""
-    register_own_envs()
     register_atari()
     return sorted(env_id for env_id, entry in gym.registry.items() if _is_usable(entry))
 

@@ -3,8 +3,6 @@
 All are chains of positions 0, 1, 2, ...: every step from position p has reward p + 1 and leads to p + 1, whatever the
 action. They differ in how an episode ends. An observation is (position, noise). The noise comes from the env's own
 stream, so that different seeds and snapshots give different observations.
-
-This module also registers the envs of `recall.py`, `bandit.py` and `pixels.py`, whose best returns are known.
 """
 
 from __future__ import annotations
@@ -74,32 +72,13 @@ def _pair(position: float, noise: float) -> Observation:
     return np.array([position, noise], np.float32)
 
 
-_ENVS: dict[str, tuple[dict[str, Any], int | None]] = {
-    "offbeat/ChainTruncates-v0": ({"positions": RING, "ring": True, "random_start": True}, 5),
-    "offbeat/ChainTerminates-v0": ({"positions": CHAIN, "random_start": True}, None),
-    "offbeat/FailsOnLastStep-v0": ({"positions": CHAIN}, CHAIN),
-    "offbeat/OneStep-v0": ({"positions": CHAIN, "random_start": True, "one_step": True}, None),
+WALKS: dict[str, dict[str, Any]] = {
+    "offbeat/ChainTruncates-v0": {"positions": RING, "ring": True, "random_start": True},
+    "offbeat/ChainTerminates-v0": {"positions": CHAIN, "random_start": True},
+    "offbeat/FailsOnLastStep-v0": {"positions": CHAIN},
+    "offbeat/OneStep-v0": {"positions": CHAIN, "random_start": True, "one_step": True},
 }
-"""id -> (constructor's arguments, time limit in env steps)."""
-
-_CORRECT_ACTION_ENVS = {
-    "offbeat/Recall-v0": ("recall:Recall", "recall:RecallVectorEnv"),
-    "offbeat/Bandit-v0": ("bandit:Bandit", "bandit:BanditVectorEnv"),
-    "offbeat/Pixels-v0": ("pixels:Pixels", "pixels:PixelsVectorEnv"),
-    "offbeat/PixelsMotion-v0": ("pixels:PixelsMotion", "pixels:PixelsMotionVectorEnv"),
-    "offbeat/PixelsGoal-v0": ("pixels:PixelsGoal", "pixels:PixelsGoalVectorEnv"),
-}
-"""id -> (single env, vector env), in modules of this package."""
-
-
-def register() -> None:
-    """Register the envs with Gymnasium. A second call does nothing."""
-    for env_id, (arguments, limit) in _ENVS.items():
-        if env_id not in gym.registry:
-            gym.register(env_id, "offbeat.envs.testing.known_values:Walk", max_episode_steps=limit, kwargs=arguments)
-    for env_id, (single, vector) in _CORRECT_ACTION_ENVS.items():
-        if env_id not in gym.registry:
-            gym.register(env_id, f"offbeat.envs.testing.{single}", vector_entry_point=f"offbeat.envs.testing.{vector}")
+"""id -> the constructor's arguments."""
 
 
 def exact_values(env_id: str, observation: Observation, gamma: float) -> NDArray[np.float64]:
@@ -115,7 +94,7 @@ def exact_values(env_id: str, observation: Observation, gamma: float) -> NDArray
     Raises:
         KeyError: `env_id` is none of these envs.
     """
-    arguments, _ = _ENVS[env_id]
+    arguments = WALKS[env_id]
     table = _table(arguments["positions"], gamma, arguments)
     values: NDArray[np.float64] = table[observation[..., 0].astype(np.int64)]
     return values
