@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from numpy.typing import NDArray
@@ -289,20 +288,8 @@ ADAPTER = GymnasiumAdapter()
 
 
 def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
-    single = request.tasks is not None  # the columns of a vector env cannot have tasks of their own
     with mujoco_warnings_once(registered):
-        groups = all_or_closed(
-            make_group(
-                registered,
-                group.stop - group.start,
-                request.kwargs,
-                request.limits,
-                wrappers=request.settings.wrappers,
-                frame_skip=request.settings.action_repeats,
-                single=single,
-            )
-            for group in request.groups
-        )
+        groups = all_or_closed(make_group(registered, group.stop - group.start, request) for group in request.groups)
     with closed_on_error(groups):
         return _envs_of(request, groups)
 
@@ -310,8 +297,8 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
 def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
     """Return the envs of one actor."""
     envs_of_groups = [group.envs for group in groups]
-    spec = groups[0].limits.spec_with_limits(_spec_of(request, envs_of_groups[0]), groups[0].own_limit)
-    envs = [env for own in envs_of_groups for env in (own if isinstance(own, list) else [own])]
+    spec = groups[0].limits.spec_with_limits(_spec_of(request, groups[0]), groups[0].own_limit)
+    envs = [env for group in groups for env in group.objects]
     savable = all(snapshots.can_save(env) for env in envs)
     arguments = spec, request.groups, envs_of_groups, request.seeds, parameters(request.settings.curriculum)
     if request.tasks is not None:
@@ -320,9 +307,8 @@ def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
     return (SnapshotEnvs if savable else GymnasiumEnvs)(*arguments)
 
 
-def _spec_of(request: EnvRequest, envs: AnyVectorEnv | list[SingleEnv]) -> EnvSpec:
-    first = envs[0] if isinstance(envs, list) else envs
-    observation, actions = _spaces(envs)
+def _spec_of(request: EnvRequest, group: Group) -> EnvSpec:
+    observation, actions = group.spaces
     action = action_spec(actions, request.env_id)
     return EnvSpec(
         id=request.env_id,
@@ -331,7 +317,7 @@ def _spec_of(request: EnvRequest, envs: AnyVectorEnv | list[SingleEnv]) -> EnvSp
         ),
         action=action,
         columns=len(request.seeds),
-        frame_skip=frame_skip_of(first.unwrapped) * request.settings.action_repeats,
+        frame_skip=frame_skip_of(group.objects[0].unwrapped) * request.settings.action_repeats,
         info=request.settings.info_metrics,
         flags=env_flags(request.env_id, request.settings),
     )
@@ -356,9 +342,3 @@ def _columns_of(
     if locomotion is not None:
         return MujocoColumns(spec, envs, rows, next_no_decision, first, locomotion)
     return ScalarColumns(spec, envs, rows, next_no_decision, first)
-
-
-def _spaces(envs: AnyVectorEnv | list[SingleEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    if isinstance(envs, list):
-        return envs[0].observation_space, envs[0].action_space
-    return envs.single_observation_space, envs.single_action_space

@@ -24,7 +24,7 @@ from offbeat.core.importable import is_importable
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.arguments import accepts, require_render_mode
-from offbeat.envs.contract import NO_LIMITS, Limits, shortest
+from offbeat.envs.contract import NO_LIMITS, EnvRequest, Limits, shortest
 from offbeat.envs.registration import MUJOCO_MODULES
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -44,43 +44,39 @@ class Group(NamedTuple):
     limits: Limits
     """The limits that were requested. A shorter limit of the env itself still applies."""
 
+    @property
+    def objects(self) -> Sequence[AnyEnv]:
+        """The single envs, or the vector env."""
+        return self.envs if isinstance(self.envs, list) else [self.envs]
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        """The observation space and the action space of one env."""
+        if isinstance(self.envs, list):
+            return self.envs[0].observation_space, self.envs[0].action_space
+        return self.envs.single_observation_space, self.envs.single_action_space
+
     def close(self) -> None:
         """Close all envs."""
-        for env in self.envs if isinstance(self.envs, list) else [self.envs]:
+        for env in self.objects:
             env.close()
 
 
-def make_group(
-    registered: RegisteredEnv,
-    columns: int,
-    kwargs: Mapping[str, Any],
-    limits: Limits,
-    *,
-    wrappers: Sequence[str] = (),
-    frame_skip: int = 1,
-    single: bool = False,
-) -> Group:
+def make_group(registered: RegisteredEnv, columns: int, request: EnvRequest) -> Group:
     """Make the envs of one group: single envs if the vector env does not accept the time limit of the run.
 
     Args:
         registered: The entry of the env in Gymnasium's registry.
         columns: Number of columns of the group.
-        kwargs: Arguments of its constructor.
-        limits: Limits of its episodes.
-        wrappers: Paths of wrappers, the innermost first. They need single envs.
-        frame_skip: Steps of the env per env step. More than one needs single envs.
-        single: Whether to make single envs in any case.
+        request: What is asked for. Tasks, wrappers and repeated actions need single envs.
 
     Raises:
         ConfigError: there is only a vector env, and single envs are asked for, or it does not reset in NEXT_STEP order
             or accepts no time limit.
     """
-    reason = "cannot have a task for each env: use an env with single envs" if single else ""
-    if wrappers:
-        reason, single = "cannot have wrappers: leave them out", True
-    if frame_skip > 1:
-        reason, single = "cannot repeat actions: leave frame_skip out", True
-    if registered.vector_entry_point is not None and not registered.additional_wrappers and not single:
+    kwargs, limits, settings = request.kwargs, request.limits, request.settings
+    reason = _needs_single_envs(request)
+    if registered.vector_entry_point is not None and not registered.additional_wrappers and not reason:
         made = _make_vector(registered, columns, kwargs, limits)
         if isinstance(made, Group):
             return made
@@ -90,11 +86,21 @@ def make_group(
             f"{registered.id} has only a vector env, which {reason}, or register an entry_point for single envs"
         )
     envs = all_or_closed(
-        make_single(registered, kwargs, wrappers=wrappers, frame_skip=frame_skip) for _ in range(columns)
+        make_single(registered, kwargs, wrappers=settings.wrappers, frame_skip=settings.action_repeats)
+        for _ in range(columns)
     )
     own = time_limit_of(envs[0])
     limit = limits.shorter_than(own)
     return Group(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
+
+
+def _needs_single_envs(request: EnvRequest) -> str:
+    """Return why a vector env does not do, with a remedy; '' if it does."""
+    if request.settings.action_repeats > 1:
+        return "cannot repeat actions: leave frame_skip out"
+    if request.settings.wrappers:
+        return "cannot have wrappers: leave them out"
+    return "" if request.tasks is None else "cannot have a task for each env: use an env with single envs"
 
 
 def _make_vector(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits) -> Group | str:

@@ -8,7 +8,7 @@ are drawn in another way has a third one, ``sample_test_tasks(n, random)``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,10 @@ from offbeat.core.tasks import TaskSample
 from offbeat.envs.adapters.gymnasium.groups import AnyEnv
 from offbeat.envs.adapters.gymnasium.progress import owner_of
 from offbeat.envs.rows import FAILURES, failed
+from offbeat.envs.task_wrapper import Sampler
 
 SET_TASK, SAMPLE_TASKS, SAMPLE_TEST_TASKS = "set_task", "sample_tasks", "sample_test_tasks"
 """Names of the methods of an env with tasks."""
-
-Sampler = Callable[[int, np.random.Generator], Iterable[Any]]
 
 
 class TaskSetter:
