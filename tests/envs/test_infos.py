@@ -15,11 +15,11 @@ from tests.sample_envs import curious_envs
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.checking.preflight import preflight
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import info_reader, vector_info_reader
 from offbeat.envs.make import make_envs
+from offbeat.envs.progress import progress_setters
 
 NAN = np.nan
 

@@ -19,7 +19,7 @@ from offbeat.core.types import ActionSpec, Leaf
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.make import make_envs
 from offbeat.envs.observations import image_notes, observation_leaves
-from offbeat.envs.rows import observation_writer
+from offbeat.envs.writers import observation_writer
 
 COIN = ActionSpec("discrete", (), (2,))
 DESCRIBED = f"{Described.__module__}:Described"

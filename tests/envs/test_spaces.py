@@ -17,8 +17,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.observations import observation_leaves
-from offbeat.envs.rows import observation_writer
 from offbeat.envs.spaces import action_spec
+from offbeat.envs.writers import observation_writer
 
 COIN = ActionSpec("discrete", (), nvec=(2,))
 

@@ -17,11 +17,11 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.arguments import require_arguments
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
+from offbeat.envs.failures import FAILURES
 from offbeat.envs.observations import stacked
 from offbeat.envs.opengl import opengl_remedy
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import maker_in, missing_package
-from offbeat.envs.rows import FAILURES
 
 
 def adapter_of(env_id: str) -> Adapter:

@@ -31,7 +31,7 @@ from offbeat.core.types import (
     Tree,
 )
 from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots, State
-from offbeat.envs.rows import FAILURES
+from offbeat.envs.failures import FAILURES
 from offbeat.metrics.text import counted
 from offbeat.models.stacks import Stacks
 from offbeat.workers.env_calls import EnvCalls

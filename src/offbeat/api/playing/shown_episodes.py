@@ -18,7 +18,7 @@ from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import EPISODE_START
-from offbeat.envs.rows import FAILURES, failed
+from offbeat.envs.failures import FAILURES, failed
 from offbeat.envs.worlds.contract import World, WorldStep
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 

@@ -29,20 +29,13 @@ from offbeat.envs.adapters.grouped import GroupedEnvs
 from offbeat.envs.adapters.pool_of_one import PoolOfOne
 from offbeat.envs.arguments import unknown_argument
 from offbeat.envs.contract import NO_LIMITS, EnvRequest, Envs, Limits, Outcome
+from offbeat.envs.failures import column_failed
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.reproduce import env_flags
-from offbeat.envs.rows import (
-    RowChecks,
-    column_failed,
-    copy_exactly,
-    empty_rows,
-    mark_reset_rows,
-    observation_writer,
-    prefer_termination,
-    rows_of,
-)
+from offbeat.envs.rows import RowChecks, copy_exactly, empty_rows, mark_reset_rows, prefer_termination, rows_of
 from offbeat.envs.spaces import action_spec
+from offbeat.envs.writers import observation_writer
 
 PREFIX = "envpool:"
 

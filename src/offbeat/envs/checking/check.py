@@ -23,10 +23,10 @@ from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_t
 from offbeat.envs.checking.values import Values
 from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs
+from offbeat.envs.failures import FAILURES
 from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.observations import image_notes, read_space
-from offbeat.envs.rows import FAILURES
 from offbeat.envs.space_generators import seed_spaces
 from offbeat.envs.worlds.make import make_world
 

@@ -21,8 +21,8 @@ from offbeat.core.types import INFO_MASK, NO_DECISION, ActionSpec, Array, EnvSpe
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.findings import Finding, Severity, check_ends, kind_of
 from offbeat.envs.opengl import opengl_remedy
-from offbeat.envs.rows import mask_writer
 from offbeat.envs.spaces import children, choices_of
+from offbeat.envs.writers import mask_writer
 
 SEED = 0
 """Seed of the envs and actions of a check, so that every check finds the same faults."""

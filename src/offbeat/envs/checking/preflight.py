@@ -14,7 +14,7 @@ from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rows import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.contract import InfoSignals
-from offbeat.envs.rows import FAILURES
+from offbeat.envs.failures import FAILURES
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_world, spec_of_world
 from offbeat.envs.worlds.worlds import Worlds

@@ -16,8 +16,9 @@ from offbeat.core.types import INFO_MASK, Tree
 from offbeat.envs.actions import random_actions
 from offbeat.envs.checking.parts import SEED, same_actions
 from offbeat.envs.contract import Envs, InfoSignals
+from offbeat.envs.failures import column_failed
 from offbeat.envs.make import make_envs
-from offbeat.envs.rows import column_failed, named
+from offbeat.envs.rows import named
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from offbeat.core.types import Tree
 from offbeat.envs.checking.parts import raised
 from offbeat.envs.checking.rows import first_difference, rollouts
 from offbeat.envs.contract import Envs, Snapshots
+from offbeat.envs.failures import FAILURES
 from offbeat.envs.findings import Finding
-from offbeat.envs.rows import FAILURES
 
 BEFORE, AFTER = 25, 100
 """Env steps before the state is saved, and after it, at most."""

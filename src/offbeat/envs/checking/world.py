@@ -16,9 +16,9 @@ from offbeat.envs.checking.rows import first_difference, rollouts
 from offbeat.envs.checking.snapshots import can_save, check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
+from offbeat.envs.failures import FAILURES
 from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.observations import image_notes, read_space
-from offbeat.envs.rows import FAILURES
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep
 from offbeat.envs.worlds.make import make_worlds, spec_of_world
 

@@ -15,17 +15,17 @@ from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import INFO_MASK, EnvSpec
-from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.adapters.pettingzoo.agents import api_of
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
 from offbeat.envs.contract import Limits
+from offbeat.envs.failures import FAILURES
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.observations import observation_leaves, stacked
 from offbeat.envs.previous_inputs import with_previous_inputs
+from offbeat.envs.progress import progress_setters
 from offbeat.envs.registration import own_maker
 from offbeat.envs.reproduce import env_flags
-from offbeat.envs.rows import FAILURES
 from offbeat.envs.spaces import action_spec
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
 from offbeat.envs.worlds.worlds import Worlds

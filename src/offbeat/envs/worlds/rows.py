@@ -14,16 +14,9 @@ from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder, add_to_episodes, random_actions, split_columns
 from offbeat.envs.contract import State
 from offbeat.envs.infos import info_reader
-from offbeat.envs.rows import (
-    Fault,
-    RowChecks,
-    empty_rows,
-    named,
-    only_numbers,
-    rows_of,
-    writers_of,
-)
+from offbeat.envs.rows import Fault, RowChecks, empty_rows, named, only_numbers, rows_of
 from offbeat.envs.worlds.contract import WorldSpec
+from offbeat.envs.writers import writers_of
 
 
 def spec_of_policy(world: WorldSpec, policy: str, agents: Sequence[str], worlds: int) -> EnvSpec:

@@ -8,8 +8,8 @@ from typing import Any
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import INFO_MASK
 from offbeat.envs.contract import State
+from offbeat.envs.failures import FAILURES, failed
 from offbeat.envs.findings import fault_of_ends
-from offbeat.envs.rows import FAILURES, failed
 from offbeat.envs.worlds.contract import ReportsLater, World, WorldSpec, WorldStep
 from offbeat.envs.worlds.rows import AgentColumn
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from offbeat.config.curriculum import Parameter
 from offbeat.core.closing import close_all_or_warn
 from offbeat.core.types import Array, EnvSpec, Tree
-from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.current import calls_envs
-from offbeat.envs.rows import FAILURES, failed
+from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.progress import progress_setters
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldSnapshots, WorldSpec
 from offbeat.envs.worlds.rows import AgentColumn, PolicyRows, spec_of_policy
 from offbeat.envs.worlds.state import WorldState
@@ -73,7 +73,7 @@ class Worlds:
         self._episodes = [0] * len(self._worlds)
         """Episodes that each world has started since the last reset of all worlds."""
         self._resets, self._advances = _Once(), _Once()
-        kind = SnapshotColumns if all(isinstance(world, WorldSnapshots) for world in worlds) else WorldColumns
+        kind = SnapshotPolicyEnvs if all(isinstance(world, WorldSnapshots) for world in worlds) else PolicyEnvs
         self.envs: dict[str, Envs] = {
             policy: kind(self, rows, index) for index, (policy, rows) in enumerate(self._policies.items())
         }
@@ -237,7 +237,7 @@ class _Once:
         return first
 
 
-class WorldColumns:
+class PolicyEnvs:
     """The columns of one policy in the worlds of an actor: `Envs` as in the env contract."""
 
     def __init__(self, worlds: Worlds, rows: PolicyRows, index: int) -> None:
@@ -286,7 +286,7 @@ class WorldColumns:
         self._worlds.close()
 
 
-class SnapshotColumns(WorldColumns):
+class SnapshotPolicyEnvs(PolicyEnvs):
     """Columns of worlds whose whole state can be saved. The first policy's snapshot has the worlds."""
 
     def snapshot(self) -> State:

@@ -31,16 +31,17 @@ from offbeat.envs.adapters.gymnasium.groups import (
     mujoco_warnings_once,
 )
 from offbeat.envs.adapters.gymnasium.mujoco_columns import MujocoColumns, stepped_together
-from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
 from offbeat.envs.current import calls_envs
+from offbeat.envs.failures import FAILURES, column_failed
 from offbeat.envs.observations import observation_leaves
+from offbeat.envs.progress import progress_setters
 from offbeat.envs.registration import registered_ids, registry_entry
 from offbeat.envs.reproduce import env_flags
-from offbeat.envs.rows import FAILURES, column_failed, empty_rows, named, rows_of
+from offbeat.envs.rows import empty_rows, named, rows_of
 from offbeat.envs.spaces import action_spec
 
 

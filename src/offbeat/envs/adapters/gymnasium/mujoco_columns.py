@@ -21,7 +21,8 @@ from offbeat.envs.adapters.gymnasium.locomotion import Locomotion, locomotion_of
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
-from offbeat.envs.rows import FAILURES, mark_reset_rows, prefer_termination
+from offbeat.envs.failures import FAILURES
+from offbeat.envs.rows import mark_reset_rows, prefer_termination
 
 
 def stepped_together(

@@ -14,20 +14,12 @@ from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionM
 from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
+from offbeat.envs.failures import FAILURES, column_failed
 from offbeat.envs.findings import fault_of_ends, kind_of
 from offbeat.envs.infos import info_reader
-from offbeat.envs.rows import (
-    FAILURES,
-    RowChecks,
-    Writer,
-    column_failed,
-    mark_reset_rows,
-    only_numbers,
-    prefer_termination,
-    rows_of,
-    writers_of,
-)
+from offbeat.envs.rows import RowChecks, mark_reset_rows, only_numbers, prefer_termination, rows_of
 from offbeat.envs.space_generators import seed_spaces
+from offbeat.envs.writers import Writer, writers_of
 
 
 class ScalarColumns:

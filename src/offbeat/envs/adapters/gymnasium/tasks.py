@@ -18,8 +18,8 @@ from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.adapters.gymnasium.groups import AnyEnv
-from offbeat.envs.adapters.gymnasium.progress import owner_of
-from offbeat.envs.rows import FAILURES, failed
+from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.progress import owner_of
 from offbeat.envs.task_wrapper import Sampler
 
 SET_TASK, SAMPLE_TASKS, SAMPLE_TEST_TASKS = "set_task", "sample_tasks", "sample_test_tasks"

@@ -13,18 +13,12 @@ from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv
 from offbeat.envs.contract import Outcome
+from offbeat.envs.failures import FAILURES, column_failed
 from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.infos import vector_info_reader
-from offbeat.envs.rows import (
-    FAILURES,
-    RowChecks,
-    column_failed,
-    copy_exactly,
-    mark_reset_rows,
-    prefer_termination,
-    writers_of,
-)
+from offbeat.envs.rows import RowChecks, copy_exactly, mark_reset_rows, prefer_termination
 from offbeat.envs.space_generators import seed_spaces
+from offbeat.envs.writers import writers_of
 
 _ENDS = ("reward", "terminated", "truncated")
 

@@ -14,12 +14,11 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import Parameter
 from offbeat.core.errors import ConfigError
-from offbeat.envs.adapters.gymnasium.groups import AnyEnv
 
 ProgressSetter = Callable[[float], None]
 
 
-def progress_setters(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> list[ProgressSetter]:
+def progress_setters(env: Any, curriculum: Sequence[Parameter], env_id: str) -> list[ProgressSetter]:
     """Return the functions that pass the progress to an env: none if it does not use it.
 
     Raises:
@@ -32,7 +31,7 @@ def progress_setters(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) 
     return setters
 
 
-def _parameter_setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> ProgressSetter:
+def _parameter_setter(env: Any, curriculum: Sequence[Parameter], env_id: str) -> ProgressSetter:
     """Return the function that sets an env's parameters to their values at a given progress."""
     setter = getattr(owner_of(env, "set_parameters"), "set_parameters", None)
     owners = {parameter.name: owner_of(env, parameter.name) for parameter in curriculum}
