@@ -41,8 +41,8 @@ CRITIC: dict[str, Any] = {
     [
         ("ChainTruncates", RING, 0),
         ("ChainTerminates", CHAIN, 2),
-        ("FailsOnLastStep", CHAIN, 0),
         *thorough(
+            ("FailsOnLastStep", CHAIN, 0),
             ("OneStep", CHAIN, 2),
             ("ChainTruncates", RING, 2),
             ("ChainTerminates", CHAIN, 0),
@@ -160,6 +160,7 @@ def test_the_newest_and_the_average_policy_of_a_league_come_close_to_the_equilib
     assert nash_conv(game, average_policy(game, [probabilities_of(latest_player(tmp_path / "run"))])) < 0.25
 
 
+@pytest.mark.thorough  # once: a league, above, and policies that are not trained in runtime/test_several_policies.py
 def test_a_policy_finds_the_best_response_to_one_that_is_not_trained(tmp_path):
     from open_spiel.python.algorithms.best_response import BestResponsePolicy
     from open_spiel.python.algorithms.expected_game_score import policy_value
@@ -327,13 +328,14 @@ LATE_STEPS_ARE_SMALL: dict[str, Any] = {"learning_rate_schedule": "linear"}
 
 @pytest.mark.parametrize(
     ("env", "encoder", "steps", "settings", "score"),
-    [
+    thorough(  # once: images of cameras, below
         (
             "PixelsGoal", "nature_cnn", 7_500, {**LATE_STEPS_ARE_SMALL, "learning_rate": 2e-3, "minibatch_size": 64},
             5.3,
         ),
-        *thorough(("Pixels", "nature_cnn", 3_000, {}, 7.5), ("Pixels", "impala_resnet", 3_000, {}, 7.5)),
-    ],
+        ("Pixels", "nature_cnn", 3_000, {}, 7.5),
+        ("Pixels", "impala_resnet", 3_000, {}, 7.5),
+    ),
 )  # fmt: skip
 def test_algorithms_learn_from_images_and_from_images_with_vectors(tmp_path, env, encoder, steps, settings, score):
     given = {**SEES, "steps": steps, "encoder": encoder, **settings}
@@ -378,6 +380,7 @@ SEES_REPLAYED: dict[str, Any] = {
 }
 
 
+@pytest.mark.thorough  # once: DQN with a core, above, and the stacks of a replay in memory/replay
 def test_dqn_with_stacked_frames_solves_pixels_motion(tmp_path):
     run = train("dqn", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", **SEES_REPLAYED)
     assert run.metrics["eval_return_mean"] > 7

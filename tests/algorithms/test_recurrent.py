@@ -86,7 +86,7 @@ def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name, ac
 )
 def test_recurrent_cores_learn_in_bf16(tmp_path, algorithm, core):
     train = small_run if algorithm == "ppo" else partial(small_sac, algorithm="dqn")
-    sizes = {} if algorithm == "ppo" else {"batch_size": 15, "burn_in": 3}
+    sizes = {"steps": 256} if algorithm == "ppo" else {"steps": 130, "batch_size": 15, "burn_in": 3}
     run = train(tmp_path / "run", "offbeat/Recall-v0", core=core, core_size=8, precision="bf16", **sizes)
     assert run.state == "finished"
     assert run.metrics["updates"] > run.metrics["updates_refused"] == 0

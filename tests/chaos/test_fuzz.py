@@ -28,9 +28,9 @@ from offbeat.config.trust import Code
 from offbeat.core.errors import OffbeatError
 from offbeat.run_directory.checkpoint import load
 
-KINDS = {"vectors": 13, "replay": 13, "images": 8, "core": 6, "hogwild": 5, "tasks": 5}
+KINDS = {"vectors": 26, "replay": 26, "images": 16, "core": 12, "hogwild": 10, "tasks": 10}
 """Checkpoint -> in how many parts it is tried."""
-TRIES = 200
+TRIES = 100
 """Changes a part: 10,000 in all."""
 MEASURED = 5
 """The memory of each so many-th is measured, as that takes time."""

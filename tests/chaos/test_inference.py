@@ -91,11 +91,11 @@ def test_a_run_whose_inference_worker_is_killed_again_and_again_has_the_bits_of_
 
 def test_a_hanging_inference_worker_is_killed_and_its_actors_are_not(serial):
     with signalled("inference worker", signal.SIGSTOP, 1):
-        run = train(RUN, **PROCESSES, stall_timeout_s=2)
+        run = train(RUN, **PROCESSES, env_groups=2, stall_timeout_s=2)
     assert run.metrics["actor_restarts"] == 1
     assert "inference worker 0" in log()
     assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in log()
-    assert weights_of(run.path) == serial(1)
+    assert weights_of(run.path) == serial(2)
 
 
 def test_killed_actors_and_inference_workers_leave_a_run_that_finishes_and_resumes():

@@ -61,7 +61,7 @@ def start_pytest(folder: Path, test: str, *arguments: str) -> subprocess.Popen[s
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="marks are found in /proc")
-@pytest.mark.parametrize(("processes", "killed"), [("1", "worker"), *thorough(("1", "pytest"), ("0", "pytest"))])
+@pytest.mark.parametrize(("processes", "killed"), [("0", "pytest"), *thorough(("1", "pytest"), ("1", "worker"))])
 def test_runs_started_by_a_test_die_when_the_test_process_is_killed(tmp_path, processes, killed):
     runner = start_pytest(tmp_path, TRAINS_FOR_EVER, "--numprocesses", processes, "--max-worker-restart", "0")
     wait_until(lambda: (tmp_path / "pids.json").exists() or runner.poll() is not None)

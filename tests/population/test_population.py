@@ -177,7 +177,7 @@ def test_a_copy_has_all_policies_and_the_mutated_setting_of_one_policy(tmp_path)
 def test_other_objectives_of_a_world_are_measured(tmp_path, objective):
     settings = {"policies": "separate", "eval_every": 256, "eval_episodes": 2}
     one = small_population(tmp_path, {"objective": objective}, env=CARTS, settings=settings)
-    assert not run_here(one).failed
+    assert not run_here(one, stop=lambda job: job.generation == 1).failed
     assert copies_of(one)
 
 
@@ -194,7 +194,7 @@ def test_every_member_trains_for_all_steps(finished):
         assert load(run / "config.toml").run.stop_at is None
 
 
-@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("lag", [0, *thorough(1)])
 def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
     one = population(tmp_path, {"lag": lag})
     run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 2)
@@ -221,7 +221,7 @@ def test_a_damaged_checkpoint_fails_the_generation_of_the_member_that_copies_it_
 
 
 def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights(tmp_path):
-    one = population(tmp_path)
+    one = population(tmp_path, {"members": 2})
     run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 1)
     kept = next(each.member for each in one.family().ledger.decisions.values() if each.donor is None)
     run = one.path / f"member-{kept:03}"
@@ -323,7 +323,7 @@ def test_a_parameter_of_the_env_mutates_and_the_objective_is_a_number_in_its_inf
 
 def test_an_objective_that_training_measures_is_read_from_the_metrics(tmp_path):
     one = small_population(tmp_path, {"objective": "episode_length_mean", "maximize": False})
-    assert not run_here(one).failed
+    assert not run_here(one, stop=lambda job: job.generation == 1).failed
     assert copies_of(one)
 
 
@@ -368,7 +368,7 @@ def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
     assert not schedule.restart(JobOutcome(schedule.first_jobs()[1], "failed", "broken"))
 
 
-@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("lag", [1, *thorough(0)])
 def test_a_failed_member_continues_with_the_next_generation_once_the_others_need_its_score(tmp_path, lag):
     one = population(tmp_path, {"lag": lag})
     schedule = begun(one)
@@ -434,15 +434,15 @@ class Seen(Silent):
 
 
 def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_start(tmp_path):
-    one = population(tmp_path)
+    one = small_population(tmp_path)
     schedule = begun(one)
-    finish(schedule, lambda job: job.name == "member-001 generation 2")
+    finish(schedule, lambda job: job.name == "member-001 generation 1")
     assert list(schedule.failed) == [1]
     assert not one.family().ledger.failures
     assert write_report(one.plan, one.directory, one.family()) is None
-    assert write_report(one.plan, one.directory, one.family(), schedule.failed) in (0, 2)
+    assert write_report(one.plan, one.directory, one.family(), schedule.failed) == 0
     assert not run_here(one).failed
-    assert one.family().ledger.finished(1) == 3
+    assert one.family().ledger.finished(1) == 2
 
 
 def test_no_failure_is_entered_if_all_members_have_failed(tmp_path):

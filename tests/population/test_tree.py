@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from offbeat.core.errors import ConfigError
 from offbeat.population import pictures
@@ -243,7 +242,8 @@ def test_the_picture_of_a_large_family_has_a_limited_size(tmp_path):
     for generation in range(1, 60):
         large.ledger.add(Score(0, generation, 1.0, 100))
         large.ledger.add(Decision(0, generation, None, None, "", {"rate": 0.1}))
-    assert all(max(Image.open(picture).size) <= 5200 for picture in draw_all(large, tmp_path))
+    for figure in (pictures._tree(large, ()), pictures._values(large), pictures._scores(large, ())):
+        assert max(figure.get_size_inches()) * figure.dpi <= 5200
 
 
 def test_the_pictures_show_the_best_of_a_generation_in_which_a_member_has_failed_and_has_not_finished(tmp_path):

@@ -37,12 +37,17 @@ def short_run(path: Path, **changes: Any) -> Run:
     return train("ppo", "BreakoutNoFrameskip-v4", run_dir=path, **{**SHORT, **changes})
 
 
-def test_a_resume_starts_new_games_and_logs_it(tmp_path):
-    stopped = short_run(tmp_path / "run", stop_at=24)
-    assert resume(stopped.path).state == "finished"
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory) -> Run:
+    stopped = short_run(tmp_path_factory.mktemp("runs") / "run", stop_at=24, max_frames=400)
+    return resume(stopped.path)
+
+
+def test_a_resume_starts_new_games_and_logs_it(resumed):
+    assert resumed.state == "finished"
     assert (
         "unfinished episodes were not saved: they are cut, and new episodes start"
-        in (stopped.path / "log.txt").read_text()
+        in (resumed.path / "log.txt").read_text()
     )
 
 
@@ -63,13 +68,12 @@ def test_the_command_line_trains_in_processes_and_evaluates_with_the_settings_of
 
 
 @pytest.mark.skipif(not find_spec("imageio_ffmpeg"), reason="needs the extra video")
-def test_eval_plays_complete_games_and_watch_shows_them_in_colour(tmp_path):
-    run = short_run(tmp_path / "run", steps=24, max_frames=400)
-    said = offbeat("eval", run.path, "--episodes", 2, "--json")
+def test_eval_plays_complete_games_and_watch_shows_them_in_colour(resumed, tmp_path):
+    said = offbeat("eval", resumed.path, "--episodes", 2, "--json")
     assert said.code == 0, said.err
     figures = json.loads(said.out)
     assert 95 <= figures["length_mean"] < 100  # no lost life ended it, and the rows after them are no env steps
-    said = offbeat("watch", run.path, "--video", tmp_path / "game.gif")
+    said = offbeat("watch", resumed.path, "--video", tmp_path / "game.gif")
     assert re.search(r"in 9\d env steps", said.out)
     from PIL import Image
 

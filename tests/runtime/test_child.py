@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.support.runs import small_run
+from tests.support.thorough import thorough
 
 from offbeat.runtime.child import LONGEST_LINE, Child, _forward_output
 from offbeat.runtime.child_main import Report
@@ -203,7 +204,7 @@ CLOSED_WINDOW = BrokenStream(RuntimeError("the window was closed"))
 def test_a_child_can_still_print_when_its_output_cannot_be_written(stream, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     ours, theirs = Pipe()
-    command = [sys.executable, "-u", "-c", "for _ in range(100_000): print('a line')"]
+    command = [sys.executable, "-u", "-c", "for _ in range(20_000): print('a line')"]  # twice a pipe
     process = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
     theirs.close()
     any_pipe: Any = ours
@@ -238,7 +239,7 @@ PROCESSES: dict[str, Any] = {"runtime": "processes", "inference": "worker", "dev
                 "evaluation.evaluator_process",
             },
         ),
-        ({"runtime": "hogwild", "workers": 1}, {"hogwild.worker_process"}),
+        *thorough(({"runtime": "hogwild", "workers": 1}, {"hogwild.worker_process"})),
     ],
     ids=["processes", "hogwild"],
 )

@@ -26,6 +26,7 @@ from tests.support.runs import (
     untimed,
     weights_of,
 )
+from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
 from offbeat.core import stop_signals
@@ -176,7 +177,7 @@ def stop_in_evaluation(_evaluator: InlineEvaluator, _seconds: float, on_step: Ca
     raise AssertionError("the signal did not stop the evaluation")
 
 
-@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
 def test_a_resume_makes_only_the_last_evaluation_that_a_signal_has_stopped(tmp_path, monkeypatch, runtime):
     settings = LAST_EVALUATION | {"runtime": runtime, "max_lag": 1}
     whole = small_run(tmp_path / "whole", **settings)

@@ -28,7 +28,7 @@ from offbeat.api.train import Run
 from offbeat.config.config_file import load
 from offbeat.config.registry import ALGORITHMS
 
-STEPS, REPLAYED_STEPS = 512, 180
+STEPS, REPLAYED_STEPS = 384, 180
 ENVS = "tests.sample_envs.run_envs"
 CURIOUS = "tests.sample_envs.curious_envs"
 BOTH = ("threads", "processes")
@@ -100,7 +100,7 @@ CELLS = [
     # Without the fast path all products are divided among the learner's threads.
     Cell(
         "sac", "CartPole-v1", 2, 1, 0, "serial", "processes",
-        {"learner_threads": 2, "hidden_sizes": (256, 256), "steps": 180},
+        {"learner_threads": 2, "hidden_sizes": (256, 256), "steps": 110},
     ),
     Cell(
         "dqn", "CartPole-v1", 4, 2, 0, "processes", "serial",
@@ -116,14 +116,10 @@ CELLS = [
     ),
 ]  # fmt: skip
 TASK_CELLS = [
-    # Tickets that are parts of a visit, which runs are cut in, and whole visits.
+    # Tickets that are parts of a visit, which runs are cut in. Whole visits are in `MORE_CELLS`.
     Cell(
         "pearl", "offbeat/PointRobot-v0", 2, 2, 0, "threads", "processes",
         {**TASKS, **ENCODER, "chunk_length": 5, "learner_threads": 2},
-    ),
-    Cell(
-        "pearl", "offbeat/PointRobot-v0", 1, 2, 0, "processes", "serial",
-        {**TASKS, **ENCODER, "chunk_length": 30, "layer_norm": True},
     ),
 ]  # fmt: skip
 CELLS += TASK_CELLS
@@ -161,7 +157,7 @@ TWO_WORKERS = {**SERVED, "inference_workers": 2}
 SERVED_CELLS = [
     # Inference groups of two actors and of one; their env groups are stepped while the other one waits.
     Cell("impala", "CartPole-v1", 1, 3, 3, "threads", "processes", {**TWO_WORKERS, "env_groups": 2}, OFTEN),
-    Cell("ppo", "offbeat/PixelsGoal-v0", 1, 2, 2, "processes", "serial", {**SERVED, **CORE, "steps": 512}),
+    Cell("ppo", "offbeat/PixelsGoal-v0", 1, 2, 2, "processes", "serial", {**SERVED, **CORE, "steps": 256}),
     # Two policies with their previous actions and rewards as inputs.
     Cell("a2c", CARTS, 1, 2, 1, "processes", "threads", {**SERVED, **PREVIOUS, "policies": TEAMS, "env_groups": 2}),
     # Uniform actions first, which need no network.
@@ -178,6 +174,16 @@ COMPILED_CELLS = [
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 MORE_CELLS = [
+    Cell(
+        "pearl",
+        "offbeat/PointRobot-v0",
+        1,
+        2,
+        0,
+        "processes",
+        "serial",
+        {**TASKS, **ENCODER, "chunk_length": 30, "layer_norm": True},
+    ),
     Cell("impala", "Pendulum-v1", 1, 2, 2, "processes", "threads", {"shards": 2}),
     Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"shards": 3, "learner_threads": 2}),
     *(
@@ -257,7 +263,10 @@ def test_a_run_resumed_in_another_runtime_has_the_weights_and_metrics_of_serial(
         )
 
 
-IN_CELLS = ("vector", "box", "dict", "recurrent", "policies", "resident", "inference", "shards", "tasks")
+IN_CELLS = (
+    *("vector", "box", "image", "dict", "recurrent", "inputs", "world"),
+    *("policies", "resident", "inference", "shards", "tasks"),
+)
 """Features that the cells above have."""
 FEATURES = [case for case in IN_CI["same_bits"] if case.feature not in IN_CELLS]
 COVERED = [case for case in IN_CI["same_bits"] if case.feature in IN_CELLS]
@@ -271,7 +280,7 @@ def test_a_run_resumed_in_another_runtime_has_the_bits_of_serial_for_every_env_a
 @pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 @pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_a_run_on_atari_has_the_bits_of_serial(tmp_path, runtime):
-    settings: dict[str, Any] = {"steps": 72, "unroll_length": 6, "minibatch_size": 24, "epochs": 1, "max_frames": 30}
+    settings: dict[str, Any] = {"steps": 48, "unroll_length": 6, "minibatch_size": 24, "epochs": 1, "max_frames": 30}
     settings |= {"actors": 1, "envs_per_actor": 4, "env_groups": 2, "lag": "exact", "max_lag": 1}
     settings |= {"normalize_observations": False}
     serial, run = (

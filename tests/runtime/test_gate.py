@@ -24,7 +24,7 @@ from tests.support.gates import (
     pauses,
 )
 from tests.support.process_state import open_descriptors
-from tests.support.thorough import examples
+from tests.support.thorough import examples, thorough
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
@@ -173,9 +173,9 @@ LAYOUTS = [
     Layout(1, 0, 1, lag="exact"),
     Layout(2, 0, 2),
     Layout(2, 1, 2, lag="exact"),
-    Layout(2, 1, 3),
     Layout(1, 3, 3, lag="exact"),
     Layout(3, 3, 2, length=5),
+    *thorough(Layout(2, 1, 3)),
 ]
 
 
@@ -186,7 +186,7 @@ def test_batches_are_complete_when_actors_run_in_parallel(stages, pool_kind, lay
         stage.learner.learn(stage.watch)
 
 
-@pytest.mark.parametrize("lag", ["bounded", "exact"])
+@pytest.mark.parametrize("lag", ["exact", *thorough("bounded")])
 def test_actors_that_run_in_parallel_stop_at_a_pause(stages, pool_kind, lag):
     stage = begin(stages, pool_kind, Layout(2, 1, 3, lag=lag), 0.0005)
     for number in range(1, 6):
@@ -206,7 +206,7 @@ def test_actors_wait_where_the_pace_stops_them_and_closing_wakes_them(stages, po
     assert stage.arena.arrays["seen/closed"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("lag", ["bounded", "exact"])
+@pytest.mark.parametrize("lag", ["exact", *thorough("bounded")])
 def test_a_killed_process_ends_no_other_and_its_ticket_is_repeated(stages, lag):
     layout, random = Layout(2, 1, 2, length=20, lag=lag), Random(0)
     stage = begin(stages, Processes, layout, 0.0005)

@@ -107,7 +107,7 @@ def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(case, ser
 
 REPLAY_BY_TURNS: dict[str, Any] = {
     "policies": {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*"}},
-    "steps": 1280, "actors": 2, "envs_per_actor": 4, "chunk_length": 8, "lag": "exact", "runtime": "serial",
+    "steps": 768, "actors": 2, "envs_per_actor": 4, "chunk_length": 8, "lag": "exact", "runtime": "serial",
     "capacity": 8192, "warmup": 64, "batch_size": 32, "utd_ratio": "1/8", "save_replay": True, "hidden_sizes": (16,),
     "league": {"window": 3, "snapshot_every": 4, "team_change_every": 4, "latest_ratio": 1.0},
     "eval_every": 0, "checkpoint_every": 0,
@@ -116,7 +116,7 @@ REPLAY_BY_TURNS: dict[str, Any] = {
 
 def test_a_resumed_league_on_a_replay_has_the_same_bits_where_the_turn_of_learning_changes(tmp_path):
     whole = train("dqn", TEAMS, run_dir=tmp_path / "whole", **REPLAY_BY_TURNS)
-    stopped = train("dqn", TEAMS, run_dir=tmp_path / "stopped", stop_at=1024, **REPLAY_BY_TURNS)
+    stopped = train("dqn", TEAMS, run_dir=tmp_path / "stopped", stop_at=512, **REPLAY_BY_TURNS)
     assert weights_of(resume(stopped.path).path) == weights_of(whole.path)
 
 

@@ -27,7 +27,14 @@ from offbeat.core.errors import ConfigError
 from offbeat.workers import staging
 
 ON_POLICY: dict[str, Any] = {"steps": 768, "unroll_length": 8, "lag": "exact"}
-ON_A_REPLAY: dict[str, Any] = {"steps": 160, "utd_ratio": "2", "max_ahead": 2, "actors": 2, "lag": "exact"}
+ON_A_REPLAY: dict[str, Any] = {
+    "steps": 100,
+    "warmup": 40,
+    "utd_ratio": "2",
+    "max_ahead": 2,
+    "actors": 2,
+    "lag": "exact",
+}
 PRIORITIZED = {"prioritized": True, "priority_delay": 2}
 CORE = {"core": "gru", "core_size": 8}
 POLICIES = {"cat": {"agents": "cart_1"}, "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}}}

@@ -29,7 +29,7 @@ CARTS_POLICIES: dict[str, dict[str, Any]] = {
     "cat": {"agents": "cart_1"},
     "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},
 }
-SETTINGS: dict[str, Any] = {"steps": 1024, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
+SETTINGS: dict[str, Any] = {"steps": 512, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
 CARTS_RUN: dict[str, Any] = {**SETTINGS, "env": CARTS, "policies": CARTS_POLICIES}
 
 
@@ -218,6 +218,7 @@ def test_a_policy_that_does_not_save_its_replay_warms_up_again_and_the_others_go
 def test_policies_with_batches_of_different_sizes_have_the_bits_of_serial_in_every_runtime(tmp_path):
     policies = {**CARTS_POLICIES, "cat": {"agents": "cart_1", "settings": {"batch_size": 8}}}
     shared: dict[str, Any] = {"algorithm": "dqn", "policies": policies, "actors": 2, "max_ahead": 2, "lag": "exact"}
+    shared["steps"] = 150
     serial, threads = (
         small_sac(tmp_path / runtime, CARTS, runtime=runtime, **shared) for runtime in ("serial", "threads")
     )
@@ -227,14 +228,14 @@ def test_policies_with_batches_of_different_sizes_have_the_bits_of_serial_in_eve
 
 
 def test_a_resume_says_which_policies_keep_their_own_values_of_a_changed_setting(tmp_path):
-    stopped = small_run(tmp_path / "run", stop_at=512, **ON_POLICY)
+    stopped = small_run(tmp_path / "run", stop_at=256, **ON_POLICY)
     resume(stopped.path, learning_rate=1e-3)
     log = (stopped.path / "log.txt").read_text()
     assert "settings changed: learning_rate from 0.0003 to 0.001; the policy dog keeps its own learning_rate" in log
 
 
 def test_a_resume_changes_the_setting_of_one_policy(tmp_path):
-    stopped = small_run(tmp_path / "run", stop_at=512, **ON_POLICY).path
+    stopped = small_run(tmp_path / "run", stop_at=256, **ON_POLICY).path
     said = offbeat(
         "resume", stopped, "--progress", "none", "--set", "policies.dog.settings.learning_rate=1e-30",
         "policies.cat.settings.gamma=0.9",

@@ -278,10 +278,18 @@ def on_meta(case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[Algorithm, Ite
     return algorithm, minibatches, reads
 
 
+CUT = ("ppo", "sac, box", "td3, prioritized", "dqn")
+"""Cases with shards, one for each way to cut a minibatch."""
+
+
 @pytest.mark.parametrize(
     ("case", "shards"),
-    # With a core, to cut a minibatch reads how many rows its columns have. CrossQ has no shards.
-    [*((case, 1) for case in CASES), *((case, 3) for case in CASES if "gru" not in case and "crossq" not in case)],
+    [
+        *((case, 1) for case in CASES),
+        *((case, 3) for case in CUT),
+        # With a core, to cut a minibatch reads how many rows its columns have. CrossQ has no shards.
+        *thorough(*((case, 3) for case in CASES if "gru" not in case and "crossq" not in case and case not in CUT)),
+    ],
 )
 def test_an_update_on_a_device_is_read_once_by_the_host(case, shards, monkeypatch):
     algorithm, minibatches, reads = on_meta(CASES[case], monkeypatch)

@@ -63,7 +63,7 @@ def test_a_checkpoint_with_other_rows_of_the_replay_than_the_run_needs_is_refuse
     settings: dict[str, Any] = {"run_dir": tmp_path / "run", "progress": "none", "evaluator": "inline", "eval_every": 0}
     with monkeypatch.context() as other_version:
         other_version.setattr(RingShape, "tickets_to_save", RingShape.window)
-        train("dqn", "offbeat/PixelsMotion-v0", **FLAGS, **settings, steps=400, stop_at=200)
+        train("dqn", "offbeat/PixelsMotion-v0", **FLAGS, **settings, steps=400, stop_at=80)
     before = contents(tmp_path / "run" / "checkpoints")
     with pytest.raises(ConfigError, match=r"other rows of the replay than this run needs.*--init-from RUN"):
         resume(tmp_path / "run")

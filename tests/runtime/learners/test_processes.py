@@ -51,7 +51,7 @@ IMAGES: dict[str, Any] = {"envs_per_actor": 2, "steps": 96, "epochs": 1}
 CELLS = [
     Cell("ppo", "CartPole-v1", 2, (2, 1), {"kl_target": 0.01, "learning_rate_schedule": "kl"}),
     Cell("sac", "Pendulum-v1", 3, (3, 2), {"prioritized": True, "policy_delay": 2}),
-    Cell("ppo", CARTS, 3, (2, 3), {**CORE, "policies": TEAMS, "clip_reference": "proximal"}),
+    Cell("ppo", CARTS, 3, (2, 3), {**CORE, "policies": TEAMS, "clip_reference": "proximal", "steps": 384}),
     Cell("impala", "CartPole-v1", 2, (2, 2), {"resident_batches": 2, "passes": 3}),
 ]
 MORE_CELLS = [
@@ -99,7 +99,9 @@ def test_learner_processes_sample_what_rank_0_samples_if_checkpoints_have_no_rep
 
 def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_exchanges(tmp_path):
     cell, seen = CELLS[0], list[dict[str, Any]]()
-    run = cell.train(tmp_path / "run", **on(2), callbacks=[lambda _line: seen.append(status_of(tmp_path / "run"))])
+    run = cell.train(
+        tmp_path / "run", **on(2), steps=256, callbacks=[lambda _line: seen.append(status_of(tmp_path / "run"))]
+    )
     roles = [(process["role"], process["index"]) for process in seen[0]["processes"]]
     assert roles == [("main", 0), ("learner", 1), ("actor", 0), ("actor", 1)]
     line = lines_of(run.path)[-1]
@@ -109,7 +111,7 @@ def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_e
 
 
 def test_one_learner_exchanges_nothing(tmp_path):
-    run = CELLS[0].train(tmp_path / "run", **on(1))
+    run = CELLS[0].train(tmp_path / "run", **on(1), steps=256)
     assert lines_of(run.path)[-1]["learner_exchange_time_ms"] == 0
 
 
@@ -129,7 +131,7 @@ def test_a_learning_step_ends_when_all_learners_have_finished_it(tmp_path, monke
         return results
 
     monkeypatch.setattr(LearnerProcesses, "learn", noted)
-    CELLS[0].train(tmp_path / "run", **on(2))
+    CELLS[0].train(tmp_path / "run", **on(2), steps=256)
     assert set(map(tuple, finished)) == {(1, 1)}, "until then others may read the slots"
 
 
@@ -146,7 +148,7 @@ def test_no_rows_are_sent_to_a_learner_process_which_has_them_in_shared_memory()
 
 def test_learner_processes_write_no_file_and_publish_no_weights(tmp_path):
     """The versions in a checkpoint are those of rank 0, and each is written once."""
-    whole, run = (CELLS[0].train(tmp_path / name, **more) for name, more in (("serial", {}), ("run", on(2))))
+    whole, run = (CELLS[0].train(tmp_path / name, **more, steps=256) for name, more in (("serial", {}), ("run", on(2))))
     versions, expected = (versions_in(path) for path in (run.path, whole.path))
     assert list(versions) == list(expected)
     assert all((versions[number] == expected[number]).all() for number in versions)
