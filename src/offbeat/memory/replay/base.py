@@ -4,7 +4,7 @@ Actors write into rings (`rings.py`), and the learner takes in their tickets in 
 (`transitions.py`) samples single rows, `SequenceReplay` (`sequences.py`) samples sequences of rows.
 
 A *cell* is the index of one item that can be sampled: of a row for `TransitionReplay`, of one column of a ticket for
-`SequenceReplay`. Cells are numbered slot by slot.
+`SequenceReplay`. Cells are numbered place by place (`rings.py`).
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ class Replay(ABC):
         removed = self._window.append(ticket, behavior_updates)
         if removed is not None:
             rows = self._complete_rows.complete(removed)
-            self._sampler.leave(self._window.slot(removed) * self._ticket_cells, self._can_be_sampled(rows))
+            self._sampler.leave(self._window.place(removed) * self._ticket_cells, self._can_be_sampled(rows))
             self.size -= int(np.count_nonzero(rows))
         earlier = self._complete_rows.take_in(ticket)
         rows = self._complete_rows.complete(ticket)
         completed = int(np.count_nonzero(rows))
         if ticket in self._window.sampled:
-            self._sampler.enter(self._window.slot(ticket) * self._ticket_cells, self._can_be_sampled(rows))
+            self._sampler.enter(self._window.place(ticket) * self._ticket_cells, self._can_be_sampled(rows))
             self.size += completed
         return completed + (self._add(earlier) if len(earlier.tickets) else 0)
 
@@ -202,7 +202,7 @@ class Replay(ABC):
     def state(self) -> dict[str, Any]:
         """Return the state that a checkpoint needs in addition to `arrays`."""
         window = self._window
-        updates = window.behavior_updates[window.slots]  # "born" in checkpoints
+        updates = window.behavior_updates[window.places]  # "born" in checkpoints
         state = {"origin": window.origin, "taken_in": window.next_ticket, "born": updates}
         return state | ({"highest_priority": self._priorities.highest} if self._priorities else {})
 
@@ -216,10 +216,10 @@ class Replay(ABC):
     def _priority_views(self) -> Tree:
         if self._priorities is None:
             return {}
-        ranges, cells = enumerate(self._window.slot_ranges(self.window)), self._ticket_cells
+        ranges, cells = enumerate(self._window.place_ranges(self.window)), self._ticket_cells
         return {
-            f"{PRIORITIES}{number}": self._priorities.view(range(slots.start * cells, slots.stop * cells))
-            for number, slots in ranges
+            f"{PRIORITIES}{number}": self._priorities.view(range(places.start * cells, places.stop * cells))
+            for number, places in ranges
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -278,11 +278,11 @@ class Replay(ABC):
         self._complete_rows.restore(self._window.readable)
         rows, flags = self._shape.ticket_rows, self._complete_rows.all_complete()
         written = self._priorities if priorities else None
-        for slots in self._window.slot_ranges(self._window.sampled):
-            complete = flags[slots.start * rows : slots.stop * rows]
+        for places in self._window.place_ranges(self._window.sampled):
+            complete = flags[places.start * rows : places.stop * rows]
             self.size += int(np.count_nonzero(complete))
             if not written:
-                self._sampler.enter(slots.start * self._ticket_cells, self._can_be_sampled(complete))
+                self._sampler.enter(places.start * self._ticket_cells, self._can_be_sampled(complete))
         if written:
             written.rebuild()
 

@@ -2,8 +2,9 @@
 
     ring of actor a, [R + 1, N, ...]:   slot 0: T rows | slot 1: T rows | ... | last slot: T rows | 1 row
 
-Ticket k belongs to actor a = k % actors, and is in slot (k // actors) % slots of its ring. The next row of a column is
-its next step, so the next observation is in the next row, and no observation is stored twice. A ticket is committed
+Ticket k belongs to actor a = k % actors, and is in slot (k // actors) % slots of its ring. Its **place** counts the
+slots of all rings: place k % (actors x slots) is slot place // actors of ring place % actors. The next row of a column
+is its next step, so the next observation is in the next row, and no observation is stored twice. A ticket is committed
 together with the observation after it, which is in row 0 of the next slot, or in the last row of the ring.
 
 The **window** is the range of tickets that samples may read: the newest tickets that have been taken in, as many as the
@@ -11,8 +12,8 @@ capacity holds. They can be sampled too, except the first few if there is a burn
 learner samples, actors may write the next G tickets (max_ahead), and one row in the slot after each. The rings have
 additional slots for these, so a row of the window is never overwritten.
 
-A row has two indices: its **row number**, which counts rows slot by slot in the order of tickets, over all actors, and
-its **position** in the flattened rings.
+A row has two indices: its **row number**, which counts rows place by place, and its **position** in the flattened
+rings.
 """
 
 from __future__ import annotations

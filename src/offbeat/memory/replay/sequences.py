@@ -134,13 +134,13 @@ class SequenceReplay(Replay):
         """
         cells = np.zeros(self._sequences, np.int64)
         self._sample_cells(random, cells)
-        slots, columns = np.divmod(cells, self._shape.columns)
-        ring, slot = slots % self._shape.actors, slots // self._shape.actors
+        places, columns = np.divmod(cells, self._shape.columns)
+        ring, slot = places % self._shape.actors, places // self._shape.actors
         arrays = self._arrays(self._positions(ring, slot, columns))
         arrays[INITIAL_STATE] = self._state[ring, (slot - self._burn_in_tickets) % self._shape.slots_per_ring, columns]
         if self._priorities:
             arrays["weight"] = self._priorities.weights(cells)
-        return Samples(arrays, cells, self._tickets[slots], self._behavior_updates[slots])
+        return Samples(arrays, cells, self._tickets[places], self._behavior_updates[places])
 
     def _positions(self, ring: I64, slot: I64, columns: I64) -> I64:
         """Return the positions of the rows of sequences, [L + 1, B]. The burn-in may be at the other end of a ring."""

@@ -46,7 +46,7 @@ class TaskSampler(CellSampler):
         """Start empty.
 
         Args:
-            window: knows the ticket of each slot.
+            window: knows the ticket of each place.
             tasks: [actors, slots, N]: the task of each ticket, that actors write.
             visits: how tickets are divided into visits.
             ticket_cells: number of cells of a ticket.
@@ -64,10 +64,10 @@ class TaskSampler(CellSampler):
         """The cells of the newest context of each task that has one."""
         self.count = 0
 
-    def task_of(self, slot: int) -> int:
-        """Return the task of the ticket in a slot."""
+    def task_of(self, place: int) -> int:
+        """Return the task of the ticket in a place."""
         actors = len(self._task)
-        return int(self._task[slot % actors, slot // actors, 0])
+        return int(self._task[place % actors, place // actors, 0])
 
     def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
         for start in range(0, len(valid), self._ticket_cells):
@@ -75,12 +75,12 @@ class TaskSampler(CellSampler):
 
     def _enter_ticket(self, first: int, valid: NDArray[np.bool_]) -> None:
         """Add the cells of one ticket, from `first` on."""
-        slot, cells = first // self._ticket_cells, first + np.flatnonzero(valid)
-        task = self.task_of(slot)
+        place, cells = first // self._ticket_cells, first + np.flatnonzero(valid)
+        task = self.task_of(place)
         self._rows[task].append(cells)
         self._joined.pop(task, None)
         self.count += len(cells)
-        visit = self._visits.of(int(self._window.tickets[slot]))
+        visit = self._visits.of(int(self._window.tickets[place]))
         stop = first + self._visits.prior_rows_of(visit.part) * self._row_cells
         if stop == first:
             return

@@ -59,11 +59,11 @@ class TransitionReplay(Replay):
         self._batch_size, self._n_step, self._gamma = batch_size, n_step, gamma
         self._buffer_count = buffers
         self._buffers = self.new_buffers(batch_size)
-        slots = np.arange(shape.actors * shape.slots_per_ring)
-        ring, slot = slots % shape.actors, slots // shape.actors
-        rows = ring * (shape.rows + 1) + slot * shape.length - slots * shape.length
+        places = np.arange(shape.actors * shape.slots_per_ring)
+        ring, slot = places % shape.actors, places // shape.actors
+        rows = ring * (shape.rows + 1) + slot * shape.length - places * shape.length
         self._shift: I64 = rows * shape.columns
-        """[slots]: position of a row in the rings, minus its cell."""
+        """[places]: position of a row in the rings, minus its cell."""
 
     def new_buffers(self, size: int) -> Iterator[SampleBuffers]:
         """Return an endless iterator over `buffers` buffers for this number of samples: take the next ones in each call
@@ -87,10 +87,10 @@ class TransitionReplay(Replay):
     def samples_of(self, buffers: SampleBuffers) -> Samples:
         """Return the samples of the cells that were written to `buffers.samples.cells`. They are in the buffers."""
         cells, tickets, behavior_updates = buffers.samples[1:]
-        np.floor_divide(cells, self._shape.ticket_rows, out=buffers.slots)
-        self._tickets.take(buffers.slots, 0, tickets, "clip")
-        self._behavior_updates.take(buffers.slots, 0, behavior_updates, "clip")
-        self._shift.take(buffers.slots, 0, buffers.positions, "clip")
+        np.floor_divide(cells, self._shape.ticket_rows, out=buffers.places)
+        self._tickets.take(buffers.places, 0, tickets, "clip")
+        self._behavior_updates.take(buffers.places, 0, behavior_updates, "clip")
+        self._shift.take(buffers.places, 0, buffers.positions, "clip")
         buffers.positions += cells
         if self._decisions:
             self._take_decisions(buffers, self._decisions)
@@ -148,7 +148,7 @@ class SampleBuffers:
     """The arrays of one sample, allocated once."""
 
     def __init__(self, size: int, flat: Mapping[str, Array], rings: Rings, computed: Sequence[str]) -> None:
-        self.slots, self.positions, self.next_positions = (np.zeros(size, np.int64) for _ in range(3))
+        self.places, self.positions, self.next_positions = (np.zeros(size, np.int64) for _ in range(3))
         self.flags = np.zeros(size, np.bool_)
         stacked = {name: (stack,) for name, stack in rings.stacks.items()}
         arrays = {
