@@ -48,7 +48,12 @@ def test_a_mask_may_allow_nothing_in_a_row_without_a_decision(monkeypatch: pytes
 
 def test_a_check_makes_only_envs_that_it_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Waiting] = []
-    spec = gym.envs.registration.EnvSpec("curious/Counted-v0", lambda: made.append(Waiting()) or made[-1])
+
+    def make(**_arguments: Any) -> Waiting:
+        made.append(Waiting())
+        return made[-1]
+
+    spec = gym.envs.registration.EnvSpec("curious/Counted-v0", make)
     monkeypatch.setitem(gym.registry, spec.id, spec)
     assert check_env(spec.id, columns=3, steps=20) == []
     # To read its spec, to step one alone, to compare two rollouts of 3 columns, and to save and restore 3 columns.

@@ -67,7 +67,8 @@ class ReadOnlyInfos(curious_envs.Waiting):
 
 
 def test_no_decision_is_read_from_an_info_of_any_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = gym.envs.registration.EnvSpec("curious/ReadOnlyInfos-v0", ReadOnlyInfos)
+    kind: Any = ReadOnlyInfos
+    spec = gym.envs.registration.EnvSpec("curious/ReadOnlyInfos-v0", kind)
     monkeypatch.setitem(gym.registry, spec.id, spec)
     assert preflight(spec.id).no_decision
 
