@@ -321,9 +321,9 @@ NORMALIZED = {"normalize_observations": True, "prioritized": True}
 HOGWILD = [
     HogwildCell("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
     HogwildCell("sac", "CartPole-v1", "synced", "shared", False, {**PRIORITIZED_CORE}),
-    HogwildCell("td3", "Pendulum-v1", "shared", "per_worker", False, {"policy_delay": 3}),
 ]
 MORE_HOGWILD = [
+    HogwildCell("td3", "Pendulum-v1", "shared", "per_worker", False, {"policy_delay": 3}),
     HogwildCell("ppo", "offbeat/Bandit-v0", "shared", "per_worker", False, {**CORE, **PREVIOUS}),
     HogwildCell("crossq", "Pendulum-v1", "synced", "shared", False, {"policy_delay": 2}),
     HogwildCell("a2c", "Pendulum-v1", "synced", "per_worker", True),

@@ -24,8 +24,8 @@ from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.snapshots import SnapshotStore
 
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
-LEAGUE: dict[str, Any] = {"window": 3, "snapshot_every": 4}
-SETTINGS: dict[str, Any] = {"steps": 1280, "env": GAME, "runtime": "serial", "lag": "exact", "league": LEAGUE}
+LEAGUE: dict[str, Any] = {"window": 3, "snapshot_every": 2}
+SETTINGS: dict[str, Any] = {"steps": 640, "env": GAME, "runtime": "serial", "lag": "exact", "league": LEAGUE}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def copy(trained, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped_once(tmp_path_factory) -> Path:
-    run = small_run(tmp_path_factory.mktemp("runs") / "stopped", stop_at=640, **SETTINGS)
+    run = small_run(tmp_path_factory.mktemp("runs") / "stopped", stop_at=320, **SETTINGS)
     return run.path
 
 
@@ -69,9 +69,17 @@ def test_the_snapshots_of_the_window_are_on_disk_and_older_ones_are_not(trained)
     assert SnapshotStore(trained / "league").numbers("default") == list(range(count - 3, count))
 
 
-def test_a_league_with_keep_all_keeps_every_snapshot(tmp_path):
-    run = small_run(tmp_path / "run", **{**SETTINGS, "league": {**LEAGUE, "keep_all": True}})
-    assert SnapshotStore(run.path / "league").numbers("default") == list(range(taken(run.path)))
+@pytest.fixture(scope="module")
+def separate(tmp_path_factory) -> Path:
+    """A run with two policies that keeps all snapshots."""
+    settings = {**SETTINGS, "policies": "separate", "league": {**LEAGUE, "keep_all": True}}
+    return small_run(tmp_path_factory.mktemp("runs") / "separate", **settings).path
+
+
+def test_a_league_with_keep_all_keeps_every_snapshot(separate):
+    store = SnapshotStore(separate / "league")
+    assert taken(separate) > 4
+    assert [store.numbers(policy) for policy in store.policies] == [list(range(taken(separate)))] * 2
 
 
 def test_a_loaded_snapshot_has_the_weights_that_the_league_has_in_memory(trained):
@@ -85,15 +93,14 @@ def test_a_loaded_snapshot_has_the_weights_that_the_league_has_in_memory(trained
     assert not np.array_equal(loaded.policy.vector, offbeat.load(trained, snapshot=number - 1).policy.vector)
 
 
-def test_each_policy_of_a_league_has_its_own_snapshots(tmp_path):
-    run = small_run(tmp_path / "run", **SETTINGS, policies="separate")
-    first, second = sorted(RunDirectory(run.path).snapshot_store().policies)
-    number = taken(run.path) - 1
-    one, other = (offbeat.load(run.path, snapshot=number, policy=name) for name in (first, second))
+def test_each_policy_of_a_league_has_its_own_snapshots(separate):
+    first, second = sorted(RunDirectory(separate).snapshot_store().policies)
+    number = taken(separate) - 1
+    one, other = (offbeat.load(separate, snapshot=number, policy=name) for name in (first, second))
     assert one.trained.agents != other.trained.agents
     assert not np.array_equal(one.policy.vector, other.policy.vector)
     with pytest.raises(ConfigError, match=f"has the policies {first}, {second}: choose one"):
-        offbeat.load(run.path, snapshot=number)
+        offbeat.load(separate, snapshot=number)
 
 
 def test_the_window_of_a_league_is_that_of_each_policy_also_if_one_has_more_snapshots(tmp_path):

@@ -26,7 +26,7 @@ from offbeat.core import threads
 from offbeat.core.errors import ConfigError
 from offbeat.workers import staging
 
-ON_POLICY: dict[str, Any] = {"steps": 768, "unroll_length": 8, "lag": "exact"}
+ON_POLICY: dict[str, Any] = {"steps": 512, "unroll_length": 8, "lag": "exact"}
 ON_A_REPLAY: dict[str, Any] = {
     "steps": 100,
     "warmup": 40,

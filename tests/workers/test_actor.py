@@ -195,8 +195,8 @@ def test_returns_and_lengths_are_recorded_at_episode_ends_across_tickets(env, gr
 
 @pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 def test_rewards_are_clipped_and_end_with_a_life_while_returns_are_those_of_complete_games():
-    game, tickets = "SpaceInvadersNoFrameskip-v4", range(60)
-    settings = EnvConfig(reward_scale=0.5, max_frames=1200).completed(game)
+    game, tickets = "AsterixNoFrameskip-v4", range(20)
+    settings = EnvConfig(reward_scale=0.5, max_frames=400).completed(game)
     envs = make_envs(game, COLUMNS, seed=0, settings=settings)
     actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action), settings.learning_rewards)])
     actor.start(0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.reference.least_squares import LeastSquares, Problem
 from tests.support.env_rows import assert_same
+from tests.support.thorough import thorough
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.config.registry import algorithm_entry
@@ -193,7 +194,7 @@ def test_a_second_worker_continues_from_the_shared_state_bit_for_bit(case, hogwi
 
 
 @cases
-@separately
+@pytest.mark.parametrize("hogwild", ["synced", *thorough("shared")])
 def test_workers_with_separate_moments_share_all_other_state(case, hogwild):
     with bench(case, hogwild=hogwild, hogwild_moments="per_worker") as made:
         first, second, onlooker = made.shared(0), made.shared(1), made.shared(None)

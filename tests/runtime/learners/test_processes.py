@@ -36,7 +36,7 @@ class Cell(NamedTuple):
     def train(self, path: Path, **changes: Any) -> Run:
         replay = algorithm_entry(self.algorithm).config_class().learns_from == "replay"
         start: Callable[..., Run] = small_sac if replay else small_run
-        layout = {"max_ahead": 2, "steps": 200} if replay else {"max_lag": 1, "steps": 768, "unroll_length": 8}
+        layout = {"max_ahead": 2, "steps": 150} if replay else {"max_lag": 1, "steps": 512, "unroll_length": 8}
         settings = {"actors": 2, "lag": "exact", "shards": self.shards, **layout, **self.more, **changes}
         return start(path, self.env, algorithm=self.algorithm, **settings)
 

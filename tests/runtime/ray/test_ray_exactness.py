@@ -39,23 +39,23 @@ class Cell(NamedTuple):
         layout = {"actors": 2, "lag": "exact", **self.more, **changes}
         if self.algorithm in ON_A_REPLAY:
             return small_sac(path, self.env, algorithm=self.algorithm, **{"utd_ratio": "1/2", **layout})
-        return small_run(path, self.env, algorithm=self.algorithm, **{"steps": 768, "unroll_length": 8, **layout})
+        return small_run(path, self.env, algorithm=self.algorithm, **{"steps": 512, "unroll_length": 8, **layout})
 
 
 CORE = {"core": "gru", "core_size": 8}
 SERVED = {**CORE, "inference": "worker"}
+TWICE = {"max_lag": 2, "unrolls_per_batch": 4, "decorrelate": True}
 CELLS = [
-    # Two tickets of each actor in a batch, which are sent together, and a lag of two.
-    Cell("ppo", "CartPole-v1", "ray", "processes", {"max_lag": 2, "unrolls_per_batch": 4, "decorrelate": True}),
+    # Two tickets of each actor in a batch, which are sent together, a lag of two, and policies with their own settings.
+    Cell("ppo", CARTS, "ray", "processes", {**TWICE, "policies": TEAMS}),
     Cell("sac", "Pendulum-v1", "serial", "ray", {"max_ahead": 6, "prioritized": True}),
     # Images with frames of the unroll before, and states of a core, which an inference worker computes.
     Cell("ppo", "offbeat/PixelsGoal-v0", "ray", "serial", {"max_lag": 1, "steps": 384, "frame_stack": 2, **SERVED}),
     # Visits to tasks, whose first rows are cuts, and a context that the actor keeps.
     Cell("pearl", "offbeat/PointRobot-v0", "ray", "serial", {"max_ahead": 2, **TASKS, **ENCODER, "chunk_length": 5}),
-    # Several policies, with settings of their own.
-    Cell("ppo", CARTS, "ray", "serial", {"max_lag": 1, "policies": TEAMS}),
 ]
 MORE_CELLS = [
+    Cell("ppo", "CartPole-v1", "ray", "processes", TWICE),
     Cell("ppo", "offbeat/PixelsGoal-v0", "ray", "ray", {"max_lag": 1, "steps": 384, "frame_stack": 2}),
     Cell("impala", "CartPole-v1", "threads", "ray", {"max_lag": 1, **SERVED}),
     Cell("dqn", "offbeat/PixelsGoal-v0", "ray", "threads", {"max_ahead": 3, "frame_stack": 2}),
