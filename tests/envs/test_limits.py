@@ -97,7 +97,7 @@ def episodes(rows: Tree) -> list[list[tuple[int, bool]]]:
 
 @pytest.mark.parametrize("env_id", KINDS)
 def test_every_kind_of_env_truncates_an_episode_after_max_episode_steps(env_id):
-    envs = made(env_id, columns=4, groups=2)
+    envs = made(env_id, columns=2, groups=2)
     assert envs.spec.time_limit == OWN_LIMIT.get(env_id, LIMIT)
     envs.reset()
     played = episodes(collect(envs, actions_of(envs, 60)))
@@ -203,7 +203,7 @@ def test_the_spec_has_the_time_limit_of_the_env(env_id, limit):
 
 @pytest.mark.parametrize("env_id", LONG)
 def test_an_evaluation_cuts_episodes_and_its_spec_has_the_limit(env_id):
-    envs = made(env_id, limit=None, cut_after=LIMIT)
+    envs = made(env_id, 2, limit=None, cut_after=LIMIT)
     assert envs.spec.cut_at == LIMIT
     assert envs.spec.time_limit == made(env_id, 1, limit=None).spec.time_limit, "of the task, not of the evaluation"
     envs.reset()

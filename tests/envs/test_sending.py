@@ -19,6 +19,7 @@ from gymnasium.envs.registration import WrapperSpec
 from tests.sample_envs import run_envs
 from tests.sample_envs.env_zoo import Wanderer, make_wanderer
 from tests.support.registries import registries_kept
+from tests.support.runs import run_script
 
 import offbeat
 from offbeat.core.errors import ConfigError
@@ -170,16 +171,18 @@ def test_an_importable_class_registered_by_the_program_is_sent(tmp_path: Path) -
     ],
 )
 def test_an_env_defined_in_the_main_program_is_not_sent(tmp_path: Path, registers: str, says: str) -> None:
-    code, sent, errors = run_python(program(tmp_path, registers, "Boat-v0"))
-    assert (code, sent) == (1, b"")
+    script = program(tmp_path, registers, "Boat-v0")
+    code, sent, errors = run_script(script, folder=tmp_path)
+    assert (code, sent) == (1, "")
     assert errors.startswith(f"refused: Boat-v0 cannot be sent to another process, because of {says} ")
     assert "the program that was started" in errors
     assert 'pass imports=["my_env"]; or pass runtime="threads" or runtime="serial"' in errors
 
 
 def test_a_class_of_the_main_program_is_not_sent_by_its_import_path(tmp_path: Path) -> None:
-    code, sent, errors = run_python(program(tmp_path, "class Boat(PendulumEnv):\n    pass", "__main__:Boat"))
-    assert (code, sent) == (1, b"")
+    script = program(tmp_path, "class Boat(PendulumEnv):\n    pass", "__main__:Boat")
+    code, sent, errors = run_script(script, folder=tmp_path)
+    assert (code, sent) == (1, "")
     assert "refused: __main__:Boat cannot be sent to another process, because of its entry_point: the class B" in errors
 
 
