@@ -7,6 +7,7 @@ from importlib.resources import files
 
 import pytest
 from tests.support.runs import loaded_by
+from tests.support.thorough import thorough
 
 import offbeat
 
@@ -17,14 +18,11 @@ def test_importing_offbeat_imports_no_heavy_package():
     assert not loaded_by("import offbeat") & HEAVY
 
 
-def test_help_does_not_import_torch():
+def test_help_imports_neither_torch_nor_a_slow_module_of_the_standard_library():
     code = "from offbeat.cli.main import run\ntry:\n    run(['--help'])\nexcept SystemExit:\n    pass"
-    assert not loaded_by(code) & (HEAVY - {"numpy"})
-
-
-def test_help_imports_no_slow_module_of_the_standard_library():
-    code = "from offbeat.cli.main import run\ntry:\n    run(['--help'])\nexcept SystemExit:\n    pass"
-    assert not loaded_by(code) & {"importlib.metadata", "urllib.request", "http.client", "ssl", "asyncio"}
+    loaded = loaded_by(code)
+    assert not loaded & (HEAVY - {"numpy"})
+    assert not loaded & {"importlib.metadata", "urllib.request", "http.client", "ssl", "asyncio"}
 
 
 def test_a_run_starts_without_packages_that_it_does_not_use():
@@ -40,14 +38,9 @@ def test_a_run_starts_without_packages_that_it_does_not_use():
     assert not {name for name in loaded if name.startswith(("torch._dynamo", "torch._inductor"))}
 
 
-@pytest.mark.parametrize("bad", ["['tran', 'ppo']", "['train', 'pppo', 'CartPole-v1']"])
-def test_a_mistyped_name_is_refused_before_torch_is_imported(bad):
-    assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert run({bad}) == 2")
-
-
-def test_a_mistyped_number_is_refused_before_torch_is_imported():
-    arguments = ["train", "ppo", "CartPole-v1", "--steps", "many"]
-    assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert run({arguments}) == 2")
+def test_a_mistyped_name_or_number_is_refused_before_torch_is_imported():
+    typed = (["tran", "ppo"], ["train", "pppo", "CartPole-v1"], ["train", "ppo", "CartPole-v1", "--steps", "many"])
+    assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert [*map(run, {typed})] == [2, 2, 2]")
 
 
 def test_a_loaded_policy_does_not_import_torch(tmp_path):
@@ -65,7 +58,7 @@ def test_every_public_name_can_be_imported():
         offbeat.tran  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["evaluate", "load", "register_env", "train"])
+@pytest.mark.parametrize("name", ["load", "train", *thorough("evaluate", "register_env")])
 def test_the_first_use_of_a_name_leaves_environment_and_filters_as_they_were(name):
     look = "(dict(os.environ), list(warnings.filters))"
     code = f"import os, warnings, offbeat\nbefore = {look}\noffbeat.{name}\nassert {look} == before"

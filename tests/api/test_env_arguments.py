@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.support.runs import lines_of, offbeat, small_arguments
+from tests.support.thorough import thorough
 
 from offbeat.api.playing.load import load_all
 from offbeat.api.watch import watch
@@ -15,7 +16,7 @@ from offbeat.core.frozen_table import PlainTable, thawed
 from offbeat.envs.checking.check import check_env
 
 
-@pytest.mark.parametrize("runtime", ["serial", "processes"])
+@pytest.mark.parametrize("runtime", ["serial", *thorough("processes")])
 def test_arguments_of_the_env_reach_actors_evaluations_videos_and_resumed_runs(tmp_path, runtime):
     """With the argument a whole episode of CartPole has the return -1; without it, its length."""
     path = tmp_path / "run"

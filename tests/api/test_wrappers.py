@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import gymnasium as gym
 import pytest
 from gymnasium.wrappers import FlattenObservation
 from tests.sample_envs.wrapped_envs import HalvedReward, ShortCartPole
-from tests.support.runs import CommandResult, lines_of, run_python, small_arguments, small_run, weights_of
+from tests.support.runs import CommandResult, lines_of, run_python, run_script, small_arguments, small_run, weights_of
 from tests.support.runs import offbeat as command
 
 import offbeat
@@ -125,9 +123,10 @@ settings = dict(steps=64, envs_per_actor=4, unroll_length=16, minibatch_size=32,
 print(offbeat.train("ppo", "CartPole-v1", run_dir={str(tmp_path / "a")!r}, **settings).state)
 offbeat.train("ppo", "CartPole-v1", run_dir={str(tmp_path / "b")!r}, runtime="processes", actors=1, **settings)
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout == "finished\n", done.stderr
-    assert "the wrapper __main__:Own cannot be sent to another process" in done.stderr
+    (tmp_path / "program.py").write_text(code)
+    said = run_script(tmp_path / "program.py", folder=tmp_path)
+    assert said.out == "finished\n", said.err
+    assert "the wrapper __main__:Own cannot be sent to another process" in said.err
     assert not (tmp_path / "b").exists()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import pty
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +36,8 @@ def shell(command: str, *arguments: object, **environment: str) -> subprocess.Co
 
 
 FULL = Path("/dev/full")
+OF_A_PIPE = f"import sys; sys.stdout, sys.stderr = (open(file, 'w', closefd=False) for file in (1, 2))\n{OFFBEAT}"
+"""Runs `offbeat` in a forked process, whose streams are those of a file, where it writes into a pipe or a terminal."""
 
 
 def code_of(out: Path, err: Path, *arguments: object, folder: Path) -> int:
@@ -110,8 +111,11 @@ def test_a_path_that_the_encoding_of_the_terminal_does_not_have_is_shown_with_es
 
 def test_a_run_continues_after_the_reader_of_its_progress_has_closed_the_pipe(tmp_path):
     """Without a reader the first line would fail: it is closed before the run starts."""
-    said = shell('set -o pipefail; "$@" 2>&1 | true', *small_arguments(tmp_path / "run", steps=64))
-    assert said.returncode == 0
+    reader, pipe = os.pipe()
+    os.close(reader)
+    words = small_arguments(tmp_path / "run", steps=64)
+    with os.fdopen(pipe, "w") as closed:
+        assert warm_python().start(OF_A_PIPE, words, tmp_path, ENVIRONMENT, (closed, closed)).wait(120) == 0
     assert status_of(tmp_path / "run")["state"] == "finished"
 
 
@@ -122,15 +126,9 @@ def test_a_run_continues_after_its_terminal_was_closed(tmp_path):
     arguments[arguments.index("--progress")] = "--progress=dashboard"
     terminal, end = pty.openpty()
     environment = {**ENVIRONMENT, "TERM": "xterm-256color"}
-    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits it
-    try:
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            stdin=end, stdout=end, stderr=end, env=environment, cwd=tmp_path, start_new_session=True,
-        )  # fmt: skip
-    finally:
-        signal.signal(signal.SIGHUP, handler)
-    os.close(end)
+    code = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{OF_A_PIPE}"
+    with os.fdopen(end, "w") as shows:
+        process = warm_python().start(code, arguments, tmp_path, environment, (shows, shows))
     shown = b""
     while b"env steps" not in shown:
         shown += os.read(terminal, 4096)

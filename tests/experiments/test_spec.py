@@ -104,7 +104,10 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         ["trials is 1000000000", "at most 100000"],
     ),
     ({"search": grid(**{f"k{n}": [*range(10)] for n in range(9)})}, ["values: 1,000,000,000", "at most 100,000"]),
-    ({"seeds": [*range(10**5 + 1)]}, ["100,001 sessions", "at most 100,000"]),
+    (
+        {"seeds": [*range(1001)], "search": grid(gamma=[n / 100 for n in range(100)])},
+        ["100,100 sessions", "at most 100,000"],
+    ),
     ({"seeds": None, "sessions": 10**5, "search": grid(gamma=[0.9, 0.8])}, ["200,000 sessions", "at most 100,000"]),
     (
         {"env": None, "envs": ["A-v0", "B-v0"], "search": {"method": "random", "trials": 10**5, **grid(gamma=[0.9])}},
