@@ -12,6 +12,7 @@ import torch
 from offbeat.api.train import train
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
+from offbeat.runtime.devices import require_inference_devices
 
 WORKER: dict[str, Any] = {"inference": "worker", "runtime": "processes", "actors": 2}
 EXACT = WORKER | {"lag": "exact"}
@@ -53,7 +54,15 @@ def test_keys_of_inference_that_contradict_each_other_are_refused_with_the_remed
 
 def test_an_inference_device_that_is_not_there_is_refused_before_the_directory_is_made(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     settings = WORKER | {"inference_device": "cuda:1"}
     with pytest.raises(ConfigError, match="inference_device is cuda:1, but cuda:1 is not there: torch finds 1 CUDA"):
         train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_inference_device_that_torch_counts_but_cannot_use_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="torch finds no CUDA GPU"):
+        require_inference_devices(resolve("ppo", "CartPole-v1", flags=WORKER | {"inference_device": "cuda:0"}))

@@ -6,6 +6,7 @@ which only the critic learns.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -115,14 +116,17 @@ class ForwardedRows(dict[str, Any]):
 class OnPolicyFastPath(Protocol):
     """The fast path of an on-policy algorithm (`fast_paths.register`)."""
 
+    @abstractmethod
     def values(self, observation: Tensor) -> Tensor:
         """Return the critic's values, [M], of observations [M, inputs]."""
         ...
 
+    @abstractmethod
     def evaluate(self, observation: Tensor, action: Tensor) -> FastOutputs:
         """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
         ...
 
+    @abstractmethod
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
         ...

@@ -238,7 +238,7 @@ _OWN_METHODS = {
 def _require_methods(owner: type[OffPolicy[Any]]) -> None:
     """Refuse a subclass without a method that only it can define."""
     for name, purpose in _OWN_METHODS.items():
-        if getattr(owner, name, None) is getattr(OffPolicy, name, None):
+        if getattr(owner, name, None) in (None, getattr(OffPolicy, name, None)):
             raise ConfigError(f"{owner.__qualname__} does not define {purpose}")
 
 

@@ -8,6 +8,7 @@ are sampled uniformly.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
@@ -70,10 +71,12 @@ class ReplayFastPath(Protocol):
     threads: int
     """Number of threads among which an update is divided."""
 
+    @abstractmethod
     def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write the gradients of `critic_loss`."""
         ...
 
+    @abstractmethod
     def policy_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write the gradients of `policy_loss`."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol, TypeVar
 
@@ -18,12 +18,12 @@ C = TypeVar("C", bound=Closable)
 
 
 @contextmanager
-def closed_on_error(made: Iterable[Closable]) -> Iterator[None]:
-    """Close the objects if the block raises an exception. The iterable may grow in the block."""
+def closed_on_error(made: Sequence[Closable]) -> Iterator[None]:
+    """Close the objects, the last first, if the block raises an exception. The sequence may grow in the block."""
     try:
         yield
     except BaseException:
-        for each in made:
+        for each in reversed(made):
             with suppress(Exception):  # the exception of the block is raised
                 each.close()
         raise

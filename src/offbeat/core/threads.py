@@ -133,7 +133,7 @@ def niceness() -> int:
 
 
 def higher_niceness() -> int:
-    """Return a niceness above that of the calling thread, which then gets a core without waiting."""
+    """Return a niceness above that of the calling thread, for work that waits while this thread needs the core."""
     return min(19, niceness() + NICENESS_INCREASE)
 
 

@@ -48,20 +48,20 @@ def distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
     Twins are runs with equal settings but for the seed. If they have several seeds, the first run with each seed gets
     no name, so that these are one group; but twins of which some are sessions of one trial all have the name of theirs.
     """
-    names_of = _names_of(runs)
-    each = [(names_of[directory], run) for directory, policies in runs.items() for run in policies]
-    twins: dict[str, list[tuple[str, Any]]] = {}
-    for name, run in each:
-        twins.setdefault(_without_seed(run), []).append((name, run.settings.get(SEED)))
+    each = [(directory, run) for directory, policies in runs.items() for run in policies]
+    twins: dict[str, list[tuple[Path, Any]]] = {}
+    for directory, run in each:
+        twins.setdefault(_without_seed(run), []).append((directory, run.settings.get(SEED)))
+    names_of = {key: _names_of({directory for directory, _ in pairs}) for key, pairs in twins.items()}
     earlier: set[tuple[str, Any]] = set()
     result = []
-    for name, run in each:
+    for directory, run in each:
         key, seed = _without_seed(run), run.settings.get(SEED)
-        names, seeds = map(set, zip(*twins[key], strict=True))
+        names, seeds = set(names_of[key].values()), {seed for _, seed in twins[key]}
         first_are_a_group = len(seeds) > 1 and len(names) == len(twins[key])
         unnamed = len(seeds) == len(twins[key]) or (first_are_a_group and (key, seed) not in earlier)
         earlier.add((key, seed))
-        result.append(run if unnamed else replace(run, settings={**run.settings, DIRECTORY: name}))
+        result.append(run if unnamed else replace(run, settings={**run.settings, DIRECTORY: names_of[key][directory]}))
     return result
 
 

@@ -23,7 +23,7 @@ class Workers(Protocol):
         ...
 
     def spent(self) -> list[Mapping[str, float]]:
-        """Return the seconds of each actor or worker, and of each inference worker, by activity."""
+        """Return the seconds of each actor, worker and inference worker by activity, but not of this process."""
         ...
 
 

@@ -57,7 +57,7 @@ def _require_gpus(key: str, devices: Sequence[str], instead: str) -> None:
     """Refuse GPUs that torch does not find; `key` names them, and `instead` is what could be set without them."""
     import torch
 
-    found = torch.cuda.device_count()
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     known = {f"cuda:{number}" for number in range(found)}
     if missing := [gpu for gpu in gpus_of(devices) if gpu not in known]:
         gpus = {0: "no CUDA GPU", 1: "1 CUDA GPU, cuda:0"}.get(found, f"{found} CUDA GPUs, cuda:0 to cuda:{found - 1}")

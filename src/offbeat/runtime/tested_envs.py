@@ -148,10 +148,10 @@ def _refuse_policies_with_tables(tested: TestedEnvs) -> None:
     """Refuse policies with tables in a lock-free run, also a single one."""
     config = tested.config
     if config.runtime.entry.workers_learn and config.policies:
-        tables = ", ".join(f"[policies.{name}]" for name in config.policies)
         raise ConfigError(
-            f"runtime is {config.runtime.runtime}, whose workers share the parameters of one policy without a table, "
-            f"but this run has {tables}: pass --policies shared, or another --runtime"
+            f"runtime is {config.runtime.runtime}, whose workers share the parameters of one policy without settings "
+            f"of its own, but this run has named policies ({', '.join(config.policies)}): pass --policies shared, or "
+            "another --runtime"
         )
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
 from offbeat.metrics.counters import WorkerCounters
+from offbeat.runtime import assembly
 from offbeat.runtime.hogwild import worker_pool, worker_process
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -23,20 +25,34 @@ MakeWorker = Callable[..., tuple[HogwildParts, Worker]]
 
 @pytest.fixture
 def make_worker(monkeypatch) -> Iterator[MakeWorker]:
-    """Return a function that makes worker 0 of a run in this process."""
+    """Return a function that makes a worker of a run in this process."""
     launches: list[WorkerLaunch] = []
     monkeypatch.setattr(worker_pool, "start_worker", lambda _module, launch, *_: launches.append(launch))
     with ExitStack() as made:
 
-        def make(**flags: Any) -> tuple[HogwildParts, Worker]:
+        def make(index: int = 0, **flags: Any) -> tuple[HogwildParts, Worker]:
             config = resolve("a2c", "CartPole-v1", flags=FLAGS | flags)
             parts = made.enter_context(closing(build_hogwild(config, print)))
             pool = made.enter_context(closing(WorkerPool(parts, Reporting(lambda *_: None, lambda *_: None))))
             pool._states[:], pool._initial_progress[:] = (None, None), (WorkerCounters(), WorkerCounters())
-            pool._start(0, 0)
+            pool._start(index, 0)
             return parts, made.enter_context(closing(Worker(launches[-1], lambda _kind, _content: None)))
 
         yield make
+
+
+def test_the_learner_of_each_worker_has_the_config_of_this_worker(make_worker, monkeypatch):
+    learned_with: list[Config] = []
+
+    def learner_of(config: Config, *more: Any) -> Any:
+        learned_with.append(config)
+        return assembly.learner_of(config, *more)
+
+    monkeypatch.setattr(worker_process, "learner_of", learner_of)
+    for index in range(2):
+        parts, _ = make_worker(index)
+        assert learned_with[-1] == parts.config.of_worker(index)
+    assert learned_with[0].run.seed != learned_with[1].run.seed
 
 
 @pytest.mark.parametrize(("hogwild", "newest"), [("shared", True), ("synced", False)])

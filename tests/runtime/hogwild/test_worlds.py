@@ -71,8 +71,11 @@ def test_workers_count_the_env_steps_of_worlds_and_the_decisions_of_agents_also_
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"policies": "separate"}, "whose workers share the parameters of one policy without a table"),
-        ({"policies": lambda _agent: "all"}, r"but this run has \[policies.all\]: pass --policies shared"),
+        (
+            {"policies": "separate"},
+            r"without settings of its own, .* named policies \(player_0, player_1\)",
+        ),
+        ({"policies": lambda _agent: "all"}, r"named policies \(all\): pass --policies shared"),
         ({"league": {}}, "whose workers have no common version"),
     ],
 )

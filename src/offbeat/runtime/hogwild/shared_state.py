@@ -233,7 +233,7 @@ class WorkersBoard(board.Board):
         return WorkerCounters(*map(int, self._done.read(worker)))
 
     def finish(self, worker: int, done: WorkerCounters) -> None:
-        """Set the progress of a worker; a reader sees either all of it or the old progress."""
+        """Set the progress of a worker, of which a reader sees all or nothing; then `next`, for the supervisor."""
         self._done.write(worker, np.array(done, np.float64))
         self.next[worker][0] = done.learning_steps
 

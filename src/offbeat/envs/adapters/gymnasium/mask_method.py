@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -27,7 +28,7 @@ class MaskInInfos(gym.Wrapper[Any, Any, Any, Any]):
     def _with_mask(self, returned: Any) -> Any:
         """Return the values of a call, with the mask in the info; wrong ones as they are: they are refused later."""
         is_tuple = isinstance(returned, tuple) and len(returned) > 0
-        if not is_tuple or not isinstance(returned[-1], dict) or INFO_MASK in returned[-1]:
+        if not is_tuple or not isinstance(returned[-1], Mapping) or INFO_MASK in returned[-1]:
             return returned
         return *returned[:-1], {**returned[-1], INFO_MASK: self.env.get_wrapper_attr(_METHOD)()}
 
