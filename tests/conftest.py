@@ -164,9 +164,13 @@ def _nothing_is_synced() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _the_load_of_the_machine_is_observed_for_a_moment() -> Iterator[None]:
-    """Observe it for a moment before a measurement, not for half a second: no test depends on this load."""
-    with patch.object(other_load, "SAMPLE_S", 0.02):
+def _measurements_are_short() -> Iterator[None]:
+    """Observe the load of the machine for a moment, and so the costs of auto layout: no test depends on either."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(other_load, "SAMPLE_S", 0.02))
+        if "torch" in sys.modules:  # else no test makes a run
+            auto_layout = import_module("offbeat.tuning.auto_layout")
+            stack.enter_context(patch.multiple(auto_layout, STEPS_S=0.02, LEARN_S=0.02))
         yield
 
 

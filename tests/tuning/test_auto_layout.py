@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sample_envs.env_zoo import Wanderer
 from tests.support.runs import SMALL, small_run, weights_of
+from tests.support.thorough import thorough
 
 from offbeat.config.config_file import load
 from offbeat.config.resolve import resolve
@@ -160,8 +161,13 @@ def test_columns_are_divided_evenly_over_actors_and_env_groups(groups, of_each, 
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", ["threads", "processes"])
-@pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
+@pytest.mark.parametrize(
+    ("env", "runtime"),
+    [
+        *(("CartPole-v1", "threads"), ("HalfCheetah-v5", "processes")),
+        *thorough(("CartPole-v1", "processes"), ("HalfCheetah-v5", "threads")),
+    ],
+)
 def test_auto_layout_does_not_change_the_columns_of_a_batch(env, runtime):
     config = measured(env, runtime=runtime, env_groups=2, unrolls_per_batch=2, envs_per_actor=6)
     layout = with_measured_topology(config)
@@ -211,7 +217,8 @@ def test_envs_that_are_slow_to_create_are_not_created_for_every_topology():
 
 
 @pytest.mark.parametrize(("settings", "budget"), [({}, 5), ({"runtime": "processes", "restart_budget": 2}, 2)])
-def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_budget(settings, budget):
+def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_budget(settings, budget, monkeypatch):
+    monkeypatch.setattr(auto_layout, "STEPS_S", 0.3)  # in which it fails so often
     said: list[str] = []
     Failing.left = budget
     with_measured_topology(measured("auto_layout/Failing-v0", **settings), said.append)
@@ -223,7 +230,8 @@ def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_bu
     assert "raise ConnectionError" in said[0]
 
 
-def test_an_env_that_fails_too_often_during_measurement_ends_the_run_with_a_message():
+def test_an_env_that_fails_too_often_during_measurement_ends_the_run_with_a_message(monkeypatch):
+    monkeypatch.setattr(auto_layout, "STEPS_S", 30.0)  # until it has failed
     Failing.left = 10**9
     with pytest.raises(
         EnvFailed, match=r"while auto layout measured the envs: .*simulator is gone.*budget of 1 is"

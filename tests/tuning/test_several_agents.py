@@ -41,28 +41,25 @@ def acted(begun: Callable[..., Any], env: str, **flags: Any) -> tuple[PacedParts
 @pytest.mark.parametrize(
     ("env", "flags"),
     [
-        (CARTS, {"runtime": "serial"}),
         (CARTS, {"runtime": "hogwild", "workers": 1}),
-        (MIXED, {"runtime": "threads", "policies": "separate"}),
         (CARTS, {"runtime": "processes", "policies": ONE_FROZEN}),
         (NIM, {"runtime": "serial", "league.snapshot_every": 2}),
-        *thorough((NIM, {"runtime": "serial"})),
+        *thorough((CARTS, {"runtime": "serial"}), (NIM, {"runtime": "serial"})),
     ],
 )
 def test_bench_measures_worlds_with_all_policies(monkeypatch, env, flags):
-    monkeypatch.setattr(bench, "SECONDS", 0.1)
+    monkeypatch.setattr(bench, "SECONDS", 0.03)
     monkeypatch.setattr(bench, "MAX_FRACTION", 1000.0)  # so short a measurement may well be wrong
-    result = bench.report(small(env, **flags), 0.2, print)
+    result = bench.report(small(env, **flags), 0.1, print)
     assert min(result[key] for key in KEYS) > 0
 
 
 def test_agent_steps_per_second_are_the_decisions_of_all_policies_that_learn(monkeypatch):
     monkeypatch.setattr(bench, "SECONDS", 0.05)
     monkeypatch.setattr(bench, "MAX_FRACTION", 1000.0)
-    separate = bench.report(small(MIXED, runtime="serial", policies="separate"), 0.1, print)
+    separate = bench.report(small(MIXED, runtime="threads", policies="separate"), 0.1, print)
+    assert min(separate[key] for key in KEYS) > 0
     assert separate["achieved_agent_sps"] == pytest.approx(3 * separate["achieved_sps"]), "three agents always decide"
-    one_agent = bench.report(small("CartPole-v1", runtime="serial"), 0.1, print)
-    assert "achieved_agent_sps" not in one_agent
 
 
 def test_acting_without_a_learner_is_measured_in_env_steps_of_worlds():
@@ -131,7 +128,7 @@ def test_the_cost_of_acting_is_per_step_of_the_world(monkeypatch):
     parts.close()
 
 
-@pytest.mark.parametrize(("env", "policies"), [(CARTS, "shared"), (MIXED, "separate"), (CARTS, ONE_FROZEN)])
+@pytest.mark.parametrize(("env", "policies"), [(CARTS, ONE_FROZEN), *thorough((CARTS, "shared"), (MIXED, "separate"))])
 def test_auto_layout_divides_worlds_over_actors_and_keeps_their_number(env, policies):
     chosen, reason, *_ = with_measured_topology(
         small(env, runtime="threads", split="measured", envs_per_actor=6, policies=policies)
@@ -143,7 +140,7 @@ def test_auto_layout_divides_worlds_over_actors_and_keeps_their_number(env, poli
 
 def test_a_measured_run_with_several_policies_in_processes_starts_and_ends(tmp_path):
     run = train(
-        "ppo", MIXED, steps=1024, policies="separate", runtime="processes", envs_per_actor=4, unroll_length=16,
+        "ppo", MIXED, steps=256, policies="separate", runtime="processes", envs_per_actor=4, unroll_length=16,
         minibatch_size=32, eval_every=0, run_dir=tmp_path / "run", progress="none",
     )  # fmt: skip
     assert run.exit_code == 0
