@@ -37,6 +37,7 @@ from tests.support.runs import (
     weights_of,
 )
 from tests.support.specs import TINY, grid, write_spec
+from tests.support.thorough import thorough
 
 from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError
@@ -144,13 +145,13 @@ def test_finished_sessions_are_skipped_and_others_are_resumed(scenario):
         assert contents(run) == before
 
 
-def test_every_session_has_the_bits_of_a_separate_run(scenario, tmp_path):
-    runs = [session(scenario.experiment, number) for number in (1, 2)]
-    for index, run in enumerate(runs):
-        settings = {**LONG, "seed": 2 if index == 0 else 1, "learning_rate": RATES[index], "hidden_sizes": (16,)}
-        alone = small_run(tmp_path / str(index), **settings).path
-        assert weights_of(run) == weights_of(alone)
-        assert (run / "config.toml").read_text() == (alone / "config.toml").read_text()
+@pytest.mark.parametrize("number", [2, *thorough(1)])
+def test_a_session_that_was_resumed_has_the_bits_of_a_separate_run(scenario, tmp_path, number):
+    run, trial = session(scenario.experiment, number), number // 2
+    settings = {**LONG, "seed": SEEDS[number % 2], "learning_rate": RATES[trial], "hidden_sizes": (16,)}
+    alone = small_run(tmp_path / "alone", **settings).path
+    assert weights_of(run) == weights_of(alone)
+    assert (run / "config.toml").read_text() == (alone / "config.toml").read_text()
 
 
 def test_a_finished_experiment_starts_no_session(scenario):

@@ -32,7 +32,7 @@ from tests.support.warm import REPOSITORY
 from offbeat.experiments import ray_nodes
 from offbeat.runtime.ray.connecting import connect
 
-LONG: dict[str, Any] = {**TINY, "steps": 4000, "checkpoint_every": 500}
+LONG: dict[str, Any] = {**TINY, "steps": 2000, "checkpoint_every": 250}
 OWN = "tests.sample_envs.run_envs"
 HELD: dict[str, Any] = {"env": "runs/Held-v0", "imports": [OWN]}
 """Keys of a spec whose sessions go slowly until they are told to `go_on`."""
