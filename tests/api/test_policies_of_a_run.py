@@ -18,6 +18,7 @@ import tomli_w
 from PIL import Image
 from tests.sample_envs.drawn_worlds import PICTURES, DrawnSpaces
 from tests.support.runs import offbeat, small_arguments, small_run, weights_of_each
+from tests.support.thorough import thorough
 
 import offbeat as package
 from offbeat.api.playing.load import load, load_all, loaded_from
@@ -268,8 +269,16 @@ CHOICES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("change", [{"seed": 3}, {"hidden_sizes": "32"}])
-@pytest.mark.parametrize("choice", CHOICES)
+ANOTHER_SEED, ANOTHER_SIZE = {"seed": 3}, {"hidden_sizes": "32"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "change"),
+    [
+        *(("separate", ANOTHER_SIZE), ("tables", ANOTHER_SEED), ("drawn", ANOTHER_SEED)),
+        *thorough(("separate", ANOTHER_SEED), ("tables", ANOTHER_SIZE), ("drawn", ANOTHER_SIZE)),
+    ],
+)
 def test_a_refused_resume_proposes_a_command_for_a_new_run_with_the_same_policies(choice, change, tmp_path):
     old = small_run(tmp_path / "a run", CARTS, **CHOICES[choice], **SETTINGS).path
     refused = offbeat("resume", old, "--set", *(f"{key}={value}" for key, value in change.items()))

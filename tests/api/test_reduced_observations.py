@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.sample_envs.described_images import Described
 from tests.support.runs import offbeat, small_run, weights_of
+from tests.support.thorough import thorough
 
 import offbeat as package
 from offbeat.core.errors import ConfigError
@@ -23,7 +24,7 @@ SETTINGS: dict[str, Any] = {
     "ignore_observations": ("mission",),
     "previous_action": True,
     "encoder": "impala_resnet",
-    "steps": 256,
+    "steps": 128,
     "envs_per_actor": 2,
     "actors": 1,
     "max_lag": 0,
@@ -44,7 +45,7 @@ def test_processes_give_the_same_bits_as_serial(run, tmp_path):
 
 def test_a_resumed_run_has_the_same_bits_as_one_that_was_not_stopped(run, tmp_path):
     env = f"{Described.__module__}:Described"
-    half = small_run(tmp_path / "run", env, **SETTINGS, stop_at=128)
+    half = small_run(tmp_path / "run", env, **SETTINGS, stop_at=64)
     assert half.state == "interrupted"
     package.resume(half.path, progress="none")
     assert weights_of(half.path) == weights_of(run)
@@ -80,7 +81,7 @@ def test_it_is_evaluated_and_watched(run, tmp_path):
     assert video.stat().st_size
 
 
-@pytest.mark.parametrize("made_as", ["onnx", "torchscript"])
+@pytest.mark.parametrize("made_as", ["torchscript", *thorough("onnx")])
 def test_an_exported_file_takes_the_images_of_the_env(run, tmp_path, made_as):
     exported = export(run, tmp_path / "policy", format=made_as, trust_code=True)  # compares the file with the policy
     (image,) = [port for port in exported.inputs if port.name == "observation/image"]
@@ -101,8 +102,11 @@ def test_a_checkpoint_with_an_impossible_shape_of_images_is_refused(run):
 def test_a_run_on_large_images_logs_what_makes_them_smaller(tmp_path):
     settings: dict[str, Any] = {
         "env.kwargs.size": 130,
-        "steps": 32,
+        "steps": 4,
         "envs_per_actor": 2,
+        "unroll_length": 2,
+        "minibatch_size": 4,
+        "epochs": 1,
         "normalize_observations": False,
     }
     run = small_run(tmp_path / "run", "offbeat/Pixels-v0", **settings)

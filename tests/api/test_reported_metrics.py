@@ -8,6 +8,7 @@ import pytest
 from tests.support.registries import registries_kept
 from tests.support.replay_runs import small_sac
 from tests.support.runs import lines_of, small_run, weights_of
+from tests.support.thorough import thorough
 from torch import Tensor, nn
 
 import offbeat
@@ -65,7 +66,7 @@ class Wrong(Measured):
         return {"norm": self.layer.weight}
 
 
-@pytest.mark.parametrize("layout", [{}, HOGWILD], ids=["serial", "hogwild"])
+@pytest.mark.parametrize("layout", [HOGWILD, *thorough({})], ids=["hogwild", "serial"])
 def test_metrics_of_an_algorithm_and_of_an_encoder_are_in_the_lines_in_tensorboard_callbacks_and_plots(
     layout, tmp_path
 ):

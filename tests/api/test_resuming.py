@@ -422,7 +422,7 @@ def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(tmp_path, settings
         gc.collect()
         kept.append(sum(type(each) in (Checkpoint, WorkerState) for each in gc.get_objects()))
 
-    changes = {"checkpoint_every": 0, "log_every": steps // 8}
+    changes = {"checkpoint_every": 0, "log_every": steps // 3}
     assert resume(path, steps=steps, settings=changes, callbacks=[count]).state == "finished"
     assert min(kept) == 0  # a line at the start may find those just read, one at the end those of paused workers
 

@@ -285,7 +285,8 @@ def test_the_lock_of_a_run_is_released_when_it_ends(run):
 
 
 def test_the_memory_of_a_replay_is_shown_and_in_the_log(tmp_path, capsys):
-    offbeat.train("dqn", "CartPole-v1", steps=1500, eval_every=0, run_dir=tmp_path / "run", progress="lines")
+    small: dict[str, Any] = {"steps": 100, "warmup": 64, "batch_size": 32, "hidden_sizes": (8,), "eval_every": 0}
+    offbeat.train("dqn", "CartPole-v1", run_dir=tmp_path / "run", progress="lines", **small)
     size, details = r"replay: [\d,]+ transitions, [\d.]+ MB\n", r"[\d,]+ tickets of \d+ x \d+ rows; .* bytes per row\n"
     shown = capsys.readouterr().err
     assert len(re.findall(size, shown)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import pytest
 import torch
 from tests.sample_envs import run_envs
 from tests.support.replay_runs import small_sac
-from tests.support.runs import contents, offbeat, our_lines, small_arguments, small_run, status_of
+from tests.support.runs import offbeat, our_lines, small_arguments, small_run, status_of
 
 from offbeat import train as train_in_python
 from offbeat.core.errors import ConfigError
@@ -509,9 +510,26 @@ def prepare_on_a_replay(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def before(prepared) -> dict[str, str]:
-    """What is in that folder: read once, as every test of the table leaves it as it is."""
-    return contents(prepared)
+def before(prepared) -> dict[str, Entry]:
+    """What is in that folder: every test of the table leaves it as it is."""
+    return entries_of(prepared)
+
+
+Entry = tuple[int, int, int] | None
+"""Number, size and time of the last change of a file or a link."""
+
+
+def entries_of(folder: str | Path) -> dict[str, Entry]:
+    """Return what is in a folder. A file that was written again has another time, with the same content too."""
+    found: dict[str, Entry] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                found |= {entry.path: None, **entries_of(entry.path)}
+            else:
+                state = entry.stat(follow_symlinks=False)
+                found[entry.path] = state.st_ino, state.st_size, state.st_mtime_ns
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -534,7 +552,7 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, before, monk
     assert said.code == row.code, said
     assert [fragment for fragment in row.says if fragment not in said.err + said.out] == [], said
     assert our_lines(said.err) == []
-    after = contents(prepared)
+    after = entries_of(prepared)
     assert after == before, set(after.items()) ^ set(before.items())
 
 

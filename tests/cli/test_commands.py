@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.support.registries import registries_kept
 from tests.support.runs import contents, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+from tests.support.thorough import thorough
 
 import offbeat as package
 from offbeat.cli import main
@@ -173,7 +174,7 @@ def test_eval_prints_no_rounding_error_as_the_deviation_and_the_means_of_numbers
 # --- watch and plot -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "magic"), [("episode.gif", b"GIF8"), ("episode.mp4", b"ftyp")])
+@pytest.mark.parametrize(("name", "magic"), [("episode.mp4", b"ftyp"), *thorough(("episode.gif", b"GIF8"))])
 def test_watch_writes_a_video_of_a_whole_episode(run, tmp_path, name, magic):
     for module in ("pygame", "imageio", "imageio_ffmpeg"):
         pytest.importorskip(module)
@@ -220,10 +221,10 @@ BENCH_KEYS = (
 
 
 def test_bench_json_prints_one_object_with_the_documented_keys_and_consistent_values(monkeypatch):
-    monkeypatch.setattr("offbeat.tuning.bench.SECONDS", 0.2)
+    monkeypatch.setattr("offbeat.tuning.bench.SECONDS", 0.05)
     # A short measurement on a busy machine may well be wrong, and says so; here only what is printed is judged.
     monkeypatch.setattr("offbeat.tuning.bench.MAX_FRACTION", 1000.0)
-    small = ["--seconds", "0.2", "--max-lag", "2", "--set", "unroll_length=16", "minibatch_size=64"]
+    small = ["--seconds", "0.1", "--max-lag", "2", "--set", "unroll_length=16", "minibatch_size=64"]
     said = offbeat("bench", "ppo", "CartPole-v1", "--json", *small)
     assert said.code == 0
     figures = json.loads(said.out)
@@ -357,13 +358,8 @@ def test_the_version_flag_prints_the_version():
 
 
 def test_python_m_offbeat_is_the_same_command():
-    def as_module(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "offbeat", *arguments], check=False, capture_output=True, text=True
-        )
-
-    assert as_module("--version").stdout.strip() == f"offbeat {package.__version__}"
-    refused = as_module("eval", "no/such/run")
+    command = [sys.executable, "-m", "offbeat", "eval", "no/such/run"]
+    refused = subprocess.run(command, check=False, capture_output=True, text=True)
     assert refused.returncode == 2
     assert refused.stderr.startswith("offbeat: ")
 

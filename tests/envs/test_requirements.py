@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.support.thorough import thorough
 
 from offbeat.envs import requirements
 from offbeat.envs.requirements import OLDEST_GYMNASIUM
@@ -22,7 +23,7 @@ def test_the_oldest_gymnasium_is_that_of_the_package():
     assert [each for each in required if re.match(rf"gymnasium>={'.'.join(map(str, OLDEST_GYMNASIUM))},", each)]
 
 
-@pytest.mark.parametrize("version", ["0.29.0", "1.0.0", "1.0rc1"])
+@pytest.mark.parametrize("version", ["1.0rc1", *thorough("0.29.0", "1.0.0")])
 def test_an_old_gymnasium_is_refused_with_the_command_that_installs_a_newer_one(tmp_path, version):
     (tmp_path / "gymnasium").mkdir()
     (tmp_path / "gymnasium/__init__.py").write_text("raise SystemExit('imported')\n")

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from tests.support.thorough import thorough
 from tests.support.world_steps import play, random_choices, returns, same_steps
 
 from offbeat.config.env import UNSET
@@ -96,7 +97,7 @@ def test_steps_of_envs_that_do_not_import_pettingzoo_keep_the_contract(make):
     assert list(play(world, random_choices(world)))[-1].over
 
 
-@pytest.mark.parametrize("env_id", [SPREAD, ZOMBIES])
+@pytest.mark.parametrize("env_id", [SPREAD, *thorough(ZOMBIES)])
 def test_equal_seeds_give_equal_episodes_and_a_reset_without_a_seed_continues_the_stream(env_id):
     episodes = []
     for _ in range(2):
