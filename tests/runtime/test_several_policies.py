@@ -81,12 +81,12 @@ def test_agents_that_appear_late_have_the_bits_of_serial_in_processes(policies, 
 
 def test_agents_with_stacked_images_have_the_bits_of_serial_in_processes_and_after_a_resume(tmp_path):
     cameras = {
-        **SETTINGS, "env": "offbeat.envs.testing.worlds:Cameras", "frame_stack": 3, "steps": 256, "epochs": 1,
-        "eval_every": 128, "eval_episodes": 2, "evaluator": "inline",
+        **SETTINGS, "env": "offbeat.envs.testing.worlds:Cameras", "frame_stack": 3, "steps": 128, "epochs": 1,
+        "eval_every": 64, "eval_episodes": 2, "evaluator": "inline",
     }  # fmt: skip
     runs = [
         small_run(tmp_path / "serial", runtime="serial", **cameras),
-        resume(small_run(tmp_path / "other", runtime="processes", stop_at=128, **cameras).path, runtime="serial"),
+        resume(small_run(tmp_path / "other", runtime="processes", stop_at=64, **cameras).path, runtime="serial"),
     ]
     first, second = ([untimed(line) for line in lines_of(run.path)] for run in runs)
     assert first[-1] == second[-1]
@@ -224,7 +224,9 @@ def test_policies_with_batches_of_different_sizes_have_the_bits_of_serial_in_eve
     )
     assert weights_of_each(serial.path) == weights_of_each(threads.path)
     sampled = [serial.metrics[f"policies/{name}/samples_per_insert"] for name in ("cat", "dog")]
-    assert sampled[1] == pytest.approx(sampled[0] * SMALL_SAC["batch_size"] / 8)
+    assert sampled[1] == pytest.approx(
+        sampled[0] * SMALL_SAC["batch_size"] / 8, rel=0.02
+    )  # the last update is due or not
 
 
 def test_a_resume_says_which_policies_keep_their_own_values_of_a_changed_setting(tmp_path):
