@@ -81,12 +81,12 @@ def test_agents_that_appear_late_have_the_bits_of_serial_in_processes(policies, 
 
 def test_agents_with_stacked_images_have_the_bits_of_serial_in_processes_and_after_a_resume(tmp_path):
     cameras = {
-        **SETTINGS, "env": "offbeat.envs.testing.worlds:Cameras", "frame_stack": 3, "steps": 128, "epochs": 1,
-        "eval_every": 64, "eval_episodes": 2, "evaluator": "inline",
+        **SETTINGS, "env": "offbeat.envs.testing.worlds:Cameras", "frame_stack": 3, "steps": 256, "epochs": 1,
+        "eval_every": 128, "eval_episodes": 2, "evaluator": "inline",
     }  # fmt: skip
     runs = [
         small_run(tmp_path / "serial", runtime="serial", **cameras),
-        resume(small_run(tmp_path / "other", runtime="processes", stop_at=64, **cameras).path, runtime="serial"),
+        resume(small_run(tmp_path / "other", runtime="processes", stop_at=128, **cameras).path, runtime="serial"),
     ]
     first, second = ([untimed(line) for line in lines_of(run.path)] for run in runs)
     assert first[-1] == second[-1]

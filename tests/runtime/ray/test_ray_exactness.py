@@ -44,7 +44,7 @@ class Cell(NamedTuple):
 
 CORE = {"core": "gru", "core_size": 8}
 SERVED = {**CORE, "inference": "worker"}
-TWICE = {"max_lag": 2, "unrolls_per_batch": 4, "decorrelate": True}
+TWICE = {"max_lag": 2, "unrolls_per_batch": 4, "decorrelate": True, "steps": 768}
 CELLS = [
     # Two tickets of each actor in a batch, which are sent together, a lag of two, and policies with their own settings.
     Cell("ppo", CARTS, "ray", "processes", {**TWICE, "policies": TEAMS}),
