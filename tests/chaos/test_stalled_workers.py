@@ -29,6 +29,7 @@ from tests.support.scenes import scene
 from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 
+from offbeat.api.running import prepare
 from offbeat.core import threads
 from offbeat.runtime import deadline
 from offbeat.runtime.child import Child, start_child
@@ -175,7 +176,7 @@ def test_a_child_stopped_in_the_middle_of_a_report_does_not_block_the_parent():
 
 @pytest.mark.parametrize("measured", [False, *thorough(True)])
 def test_a_slow_env_test_before_the_run_is_reported(monkeypatch, measured):
-    monkeypatch.setattr(deadline, "REMIND_S", 0.2)
+    monkeypatch.setattr(prepare, "REMIND_S", 0.2)
     layout = {"runtime": "processes", "split": "measured"} if measured else {}
     said = train("stalling/SlowToBegin-v0", imports=ENVS, steps=64, envs_per_actor=2, unrolls_per_batch=1, **layout)
     assert said.code == 0, said.err

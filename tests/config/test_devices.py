@@ -58,6 +58,7 @@ def test_other_runtimes_refuse_devices(runtime):
     ],
 )
 def test_gpus_that_are_not_there_are_refused(monkeypatch, found, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
     config = resolve("ppo", "CartPole-v1", flags={**TWO, "devices": "cuda:1,cuda:3"})
     with pytest.raises(ConfigError, match=message):
@@ -65,6 +66,7 @@ def test_gpus_that_are_not_there_are_refused(monkeypatch, found, message):
 
 
 def test_each_learner_has_its_device_and_all_other_settings_of_the_run(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     config = resolve("sac", "Pendulum-v1", flags={**TWO, "devices": "cuda:0,cuda:1"})
     assert [device_of(config.of_learner(rank)) for rank in range(2)] == ["cuda:0", "cuda:1"]

@@ -91,9 +91,9 @@ def anchors(path: Path) -> set[str]:
 def shortened(text: str) -> str:
     """The same code with fewer env steps, and the first turn of each shell loop.
 
-    Of the first 50,000 env steps a fiftieth is left, of the next 50,000 a hundredth and of those beyond 1/400, so what
-    trains longer still does. A command that says nothing of steps trains for 500, not for the million that it would.
-    What is tested is that it runs.
+    Of the first 50,000 env steps a fiftieth is left, of those beyond a hundredth, so what trains longer still does. A
+    command that says nothing of steps trains for 500, not for the million that it would. What is tested is that it
+    runs.
     """
     text = re.sub(r"(offbeat train \S+ \S+)(?!(?:\\\n|.)*\bsteps[ =])", r"\1 --steps 25000", text)
     text = re.sub(r"(for \w+ in \S+)[^;\n]*;", r"\1;", text)
@@ -103,8 +103,7 @@ def shortened(text: str) -> str:
 
 
 def _few(steps: int) -> int:
-    next_ones, rest = max(0, min(steps, 100_000) - 50_000), max(0, steps - 100_000)
-    return max(1, min(steps, 50_000) // 50 + next_ones // 100 + rest // 400)
+    return max(1, min(steps, 50_000) // 50 + max(0, steps - 50_000) // 100)
 
 
 def directory_on(page: str) -> set[str]:
