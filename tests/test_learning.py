@@ -328,14 +328,13 @@ LATE_STEPS_ARE_SMALL: dict[str, Any] = {"learning_rate_schedule": "linear"}
 
 @pytest.mark.parametrize(
     ("env", "encoder", "steps", "settings", "score"),
-    thorough(  # once: images of cameras, below
+    [
         (
             "PixelsGoal", "nature_cnn", 7_500, {**LATE_STEPS_ARE_SMALL, "learning_rate": 2e-3, "minibatch_size": 64},
             5.3,
         ),
-        ("Pixels", "nature_cnn", 3_000, {}, 7.5),
-        ("Pixels", "impala_resnet", 3_000, {}, 7.5),
-    ),
+        *thorough(("Pixels", "nature_cnn", 3_000, {}, 7.5), ("Pixels", "impala_resnet", 3_000, {}, 7.5)),
+    ],
 )  # fmt: skip
 def test_algorithms_learn_from_images_and_from_images_with_vectors(tmp_path, env, encoder, steps, settings, score):
     given = {**SEES, "steps": steps, "encoder": encoder, **settings}
