@@ -1,7 +1,7 @@
 """Lets glibc's malloc reuse freed memory instead of returning it to the system.
 
 By default malloc returns large blocks at once. Networks on images allocate and free hundreds of MB in each update, and
-the system would map and clear these pages again: 25 to 40 % of the time of an update (benchmarks/results/images.md).
+the system would map and clear these pages again: 28 to 44 % of the time of an update (benchmarks/results/images.md).
 Other C libraries are not changed.
 """
 

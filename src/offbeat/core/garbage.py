@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def pause_collection(*, exempt: bool = False) -> Iterator[None]:
-    """Pause garbage collection in this block, which imports modules: torch takes 25 % more time with it.
+    """Pause garbage collection in this block, which imports modules: torch takes more time with it.
 
     Args:
         exempt: Whether all later collections, also the one at exit, leave out what there is at the end of the block.
