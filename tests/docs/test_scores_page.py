@@ -8,6 +8,7 @@ import pytest
 from benchmarks.common import read_section
 from benchmarks.scores.page import END, PAGE, START, beside, content
 from benchmarks.scores.works import Work, all_works
+from tests.support.pages import ROOT
 
 from offbeat.config.config_file import settings_class_of
 from offbeat.config.keys import flat
@@ -22,6 +23,23 @@ ENV_DEFAULTS = {"env.kwargs.include_cfrc_ext_in_observation": True}
 
 def test_the_table_of_the_page_is_that_of_the_results():
     assert read_section(PAGE, START, END) == content(all_works()).strip(), "run: make scores ARGS=--only-page"
+
+
+def rows_of(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")][2:]
+
+
+def test_scores_in_the_readme_are_those_of_the_page():
+    page = {(row[0].split(",")[0], row[2].split()[0], row[3]) for row in rows_of(read_section(PAGE, START, END))}
+    readme = (ROOT / "README.md").read_text().split("## Scores")[1].split("![")[0]
+    assert [row for row in rows_of(readme) if (row[0].split(",")[0], row[2], row[3]) not in page] == []
+
+
+def test_speeds_in_the_readme_are_those_of_the_results():
+    readme = (ROOT / "README.md").read_text().split("## Speed")[1].split("## ")[0]
+    results = (ROOT / "benchmarks/results/speed.md").read_text()
+    sides = [{cell.split()[0] for cell in row} for row in rows_of(results)]
+    assert [row for row in rows_of(readme) if not any({*row[1:]} - {"-"} <= side for side in sides)] == []
 
 
 @pytest.mark.parametrize("work", all_works(), ids=lambda work: "-".join(work.folder.parts[-3:]))
