@@ -36,7 +36,7 @@ def test_derived_seeds_differ_by_key_and_fit_into_31_bits():
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
+@pytest.mark.parametrize("hash_seed", ["0", "1"])
 def test_streams_are_the_same_in_another_process_with_any_hash_seed(hash_seed):
     code = "from offbeat.core.seeding import *; print(derive_seed(3, 'act', 5), stream(3, 'act', 5).integers(2**63))"
     other = subprocess.run(

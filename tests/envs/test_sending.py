@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from gymnasium.envs.registration import WrapperSpec
 from tests.sample_envs import run_envs
 from tests.sample_envs.env_zoo import Wanderer, make_wanderer
 from tests.support.registries import registries_kept
-from tests.support.runs import run_script
+from tests.support.runs import CommandResult, run_python, run_script
 
 import offbeat
 from offbeat.core.errors import ConfigError
@@ -29,15 +30,16 @@ from offbeat.envs.sending import NotSendable, package
 ROOT = Path(__file__).parents[2]
 CHILD = """
 import sys
+from pathlib import Path
 from offbeat.envs.make import make_envs
 from offbeat.envs.sending import unpack
 from offbeat.core.errors import ConfigError
 try:
-    unpack(sys.stdin.buffer.read())
+    unpack(Path(sys.argv[2]).read_bytes())
     envs = make_envs(sys.argv[1], 2, seed=3)
 except ConfigError as error:
     sys.exit(f"refused: {error}")
-print(b"".join(leaf.tobytes() for leaf in envs.reset().values()).hex(), "torch" in sys.modules)
+print(b"".join(leaf.tobytes() for leaf in envs.reset().values()).hex())
 """
 CHILDREN = """
 import os, pickle, sys
@@ -54,20 +56,22 @@ for env_id, sent in pickle.load(sys.stdin.buffer).items():
 """A process for each env: each is forked from one that has imported no env."""
 FINDS_ENCODER = """
 import sys
+from pathlib import Path
 from offbeat.config.registry import encoder_factory
 from offbeat.envs.sending import unpack
-unpack(sys.stdin.buffer.read())
-print(encoder_factory(sys.argv[1]).__name__)
+unpack(Path(sys.argv[1]).read_bytes())
+print(encoder_factory("mine").__name__)
 """
 SCRIPT = """
 import sys
+from pathlib import Path
 import gymnasium as gym
 from gymnasium.envs.classic_control import PendulumEnv
 from offbeat.envs.sending import package
 from offbeat.core.errors import ConfigError
 {}
 try:
-    sys.stdout.buffer.write(package({!r}, {!r}))
+    Path("sent").write_bytes(package({!r}, {!r}))
 except ConfigError as error:
     sys.exit(f"refused: {{error}}")
 """
@@ -84,12 +88,17 @@ def _registry_as_it_was() -> Iterator[None]:
     gym.registry.update(before)
 
 
-def run_python(code: str | Path, *arguments: str, stdin: bytes = b"", path: Path = ROOT) -> tuple[int, bytes, str]:
-    """Run it where only what is in `path` is found besides the library."""
-    command = [sys.executable, *(["-c", code] if isinstance(code, str) else [str(code)]), *arguments]
-    environment = {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{ROOT / 'src'}"}
-    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, cwd=path, timeout=60, check=False)
-    return done.returncode, done.stdout, done.stderr.decode()
+def finding(path: Path) -> dict[str, str]:
+    """Return an environment in which only what is in `path` is found besides the library."""
+    return {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{ROOT / 'src'}"}
+
+
+def unpacked(folder: Path, env_id: str, sent: bytes | None = None, path: Path | None = None) -> CommandResult:
+    """Unpack what is sent, else what a program has left in `folder`, in another process, and make the env there."""
+    file = folder / "sent"
+    if sent is not None:
+        file.write_bytes(sent)
+    return run_python(CHILD, env_id, file, folder=folder, environment=finding(path or folder))
 
 
 def first_observations(env_id: str) -> str:
@@ -121,20 +130,21 @@ SENT: dict[str, tuple[str, ...]] = {
 def test_an_env_sent_to_another_process_gives_the_same_rows_there_without_torch() -> None:
     register_at_run_time()
     sent = {env_id: package(env_id, imports) for env_id, imports in SENT.items()}
-    code, out, errors = run_python(CHILDREN, stdin=pickle.dumps(sent))
-    assert (code, errors) == (0, "")
-    answers = {env_id: answer for env_id, *answer in map(str.split, out.decode().splitlines())}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILDREN], input=pickle.dumps(sent), capture_output=True, env=finding(ROOT), check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    answers = {env_id: answer for env_id, *answer in map(str.split, done.stdout.decode().splitlines())}
     assert answers == {env_id: [first_observations(env_id), "False"] for env_id in SENT}
 
 
-def test_an_env_registered_by_the_program_replaces_one_of_an_imported_module() -> None:
+def test_an_env_registered_by_the_program_replaces_one_of_an_imported_module(tmp_path: Path) -> None:
     run_envs.register()
     gym.registry["runs/Wave-v0"] = replace(
         gym.spec("runs/Wave-v0"), entry_point="gymnasium.envs.classic_control:PendulumEnv"
     )
     sent = package("runs/Wave-v0", ("tests.sample_envs.run_envs",))
-    _, out, _ = run_python(CHILD, "runs/Wave-v0", stdin=sent)
-    assert out.decode().split()[0] == first_observations("Pendulum-v1")
+    assert unpacked(tmp_path, "runs/Wave-v0", sent, ROOT).out.strip() == first_observations("Pendulum-v1")
 
 
 # --- a user's program -----------------------------------------------------------------------------------------
@@ -150,12 +160,10 @@ def program(folder: Path, registers: str, env_id: str, imports: tuple[str, ...] 
 
 def test_an_importable_class_registered_by_the_program_is_sent(tmp_path: Path) -> None:
     registers = "import boats\ngym.register('Boat-v0', boats.Boat)"
-    boats = "from gymnasium.envs.classic_control import PendulumEnv\nclass Boat(PendulumEnv):\n    pass\n"
-    code, sent, errors = run_python(program(tmp_path, registers, "Boat-v0", boats=boats))
-    assert code == 0, errors
-    code, out, errors = run_python(CHILD, "Boat-v0", stdin=sent, path=tmp_path)
-    assert code == 0, errors
-    assert out.decode().split()[0] == first_observations("Pendulum-v1")
+    boats = f"{IMPORTS}class Boat(PendulumEnv): ..."
+    said = run_script(program(tmp_path, registers, "Boat-v0", boats=boats), folder=tmp_path)
+    assert said.code == 0, said.err
+    assert unpacked(tmp_path, "Boat-v0").out.strip() == first_observations("Pendulum-v1")
 
 
 @pytest.mark.parametrize(
@@ -186,40 +194,45 @@ def test_a_class_of_the_main_program_is_not_sent_by_its_import_path(tmp_path: Pa
     assert "refused: __main__:Boat cannot be sent to another process, because of its entry_point: the class B" in errors
 
 
-LAMBDA = "import gymnasium as gym\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
+IMPORTS = "import gymnasium as gym\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
 REGISTER = "gym.register('Boat-v0', lambda **_: PendulumEnv())\n"
 
 
 def test_a_lambda_is_not_sent_if_an_imported_module_registers_it(tmp_path: Path) -> None:
-    script = program(tmp_path, "import boats", "Boat-v0", ("boats",), boats=LAMBDA + REGISTER)
-    code, sent, errors = run_python(script)
-    assert code == 0, errors
-    _, out, errors = run_python(CHILD, "Boat-v0", stdin=sent, path=tmp_path)
-    assert out.decode().split()[:1] == [first_observations("Pendulum-v1")], errors
+    script = program(tmp_path, "import boats", "Boat-v0", ("boats",), boats=IMPORTS + REGISTER)
+    said = run_script(script, folder=tmp_path)
+    assert said.code == 0, said.err
+    assert unpacked(tmp_path, "Boat-v0").out.strip() == first_observations("Pendulum-v1")
 
 
 def test_a_function_that_another_function_has_made_is_sent_by_its_path(tmp_path: Path) -> None:
     """PettingZoo's functions `parallel_env` are made by one of its own, in another module."""
-    made = f"{LAMBDA}def maker():\n    def make(**_):\n        return PendulumEnv()\n    return make\n"
+    made = f"{IMPORTS}def maker():\n    def make(**_):\n        return PendulumEnv()\n    return make\n"
     boats = "import makers\nmake_boat = makers.maker()\n"
-    code, sent, errors = run_python(program(tmp_path, "", "boats:make_boat", makers=made, boats=boats))
-    assert code == 0, errors
-    _, out, errors = run_python(CHILD, "boats:make_boat", stdin=sent, path=tmp_path)
-    assert out.decode().split()[:1] == [first_observations("Pendulum-v1")], errors
+    said = run_script(program(tmp_path, "", "boats:make_boat", makers=made, boats=boats), folder=tmp_path)
+    assert said.code == 0, said.err
+    assert unpacked(tmp_path, "boats:make_boat").out.strip() == first_observations("Pendulum-v1")
 
 
 def test_an_import_that_does_not_register_the_env_is_reported(tmp_path: Path) -> None:
-    boats = f"{LAMBDA}def register():\n    {REGISTER}"
-    _, sent, _ = run_python(program(tmp_path, "import boats\nboats.register()", "Boat-v0", ("boats",), boats=boats))
-    _, _, errors = run_python(CHILD, "Boat-v0", stdin=sent, path=tmp_path)
+    boats = f"{IMPORTS}def register():\n    {REGISTER}"
+    script = program(tmp_path, "import boats\nboats.register()", "Boat-v0", ("boats",), boats=boats)
+    assert run_script(script, folder=tmp_path).code == 0
+    errors = unpacked(tmp_path, "Boat-v0").err
     assert "refused: Boat-v0 is not registered by importing boats: call gymnasium.register where" in errors
 
 
-def test_a_module_missing_in_the_other_process_is_reported_with_the_remedy() -> None:
-    register_at_run_time()
-    code, _, errors = run_python(CHILD, "sent/Class-v0", stdin=package("sent/Class-v0", ()), path=ROOT / "docs")
+def test_a_module_missing_in_the_other_process_is_reported_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "boats.py").write_text(f"{IMPORTS}class Boat(PendulumEnv): ...")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with registries_kept("boats"):
+        gym.register("Boat-v0", import_module("boats").Boat)
+        code, _, errors = unpacked(tmp_path / "elsewhere", "Boat-v0", package("Boat-v0", ()))
     assert code == 1
-    assert "refused: sent/Class-v0 cannot be registered in another process (ModuleNotFoundError" in errors
+    assert "refused: Boat-v0 cannot be registered in another process (ModuleNotFoundError" in errors
     assert "PYTHONPATH" in errors
 
 
@@ -258,13 +271,6 @@ def test_unpicklable_arguments_of_an_env_are_refused_by_name(registration: dict[
         package("sent/Never-v0", ())
 
 
-class OwnEncoder:
-    """Not built here: only its path is sent."""
-
-    def __init__(self, observation: Any) -> None:
-        raise AssertionError(f"not built for {observation}")
-
-
 def test_encoders_of_the_started_program_and_of_a_function_are_refused_with_where_to_define_them() -> None:
     for path, where in (
         ("__main__:Mine", "in the program that was started"),
@@ -278,12 +284,16 @@ def test_encoders_of_the_started_program_and_of_a_function_are_refused_with_wher
         assert "--runtime" not in no.value.reason
 
 
-def test_an_encoder_that_the_program_registered_is_found_by_its_name_in_another_process() -> None:
-    with registries_kept():
-        offbeat.register_encoder("mine", OwnEncoder)
-        sent = package("CartPole-v1", (), encoders=["mine"])
-    code, out, errors = run_python(FINDS_ENCODER, "mine", stdin=sent)
-    assert (code, out.strip()) == (0, b"OwnEncoder"), errors
+def test_an_encoder_that_the_program_registered_is_found_by_its_name_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "networks.py").write_text("class OwnEncoder: ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    with registries_kept("networks"):
+        offbeat.register_encoder("mine", import_module("networks").OwnEncoder)
+        (tmp_path / "sent").write_bytes(package("CartPole-v1", (), encoders=["mine"]))
+    said = run_python(FINDS_ENCODER, tmp_path / "sent", folder=tmp_path, environment=finding(tmp_path))
+    assert said == (0, "OwnEncoder\n", "")
 
 
 def test_sending_an_unknown_env_is_refused() -> None:

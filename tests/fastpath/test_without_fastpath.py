@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.support.runs import run_python
 
 WITHOUT = """
 import sys
@@ -15,6 +14,8 @@ class Missing(MetaPathFinder):
             raise ModuleNotFoundError(name=name if name == "offbeat.fastpath" else "offbeat.fastpath")
 
 sys.meta_path.insert(0, Missing())
+for name in [name for name in sys.modules if name.startswith("offbeat")]:
+    del sys.modules[name]
 import offbeat
 from offbeat.models.torch_acting import TorchNetwork
 
@@ -30,5 +31,5 @@ assert not [name for name in sys.modules if name.startswith("offbeat.fastpath")]
 
 
 def test_training_and_acting_work_without_the_fastpath_package(tmp_path):
-    done = subprocess.run([sys.executable, "-c", WITHOUT], check=False, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    said = run_python(WITHOUT, folder=tmp_path)
+    assert said.code == 0, said.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from tests.support.warm import popen
 
 from offbeat.memory.arena import SharedArena, attach, private_arena
 from offbeat.memory.records import Records, record_slabs
@@ -45,7 +47,8 @@ def arena() -> Iterator[SharedArena]:
 @contextmanager
 def writing(arena: SharedArena) -> Iterator[subprocess.Popen[bytes]]:
     """Let another process write, from here on and until it is killed."""
-    writer = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(arena.fd)], pass_fds=[arena.fd])
+    command = [sys.executable, "-c", WRITE_FOR_EVER, str(arena.fd)]
+    writer = popen(command, pass_fds=[arena.fd], env=os.environ | {"OMP_NUM_THREADS": "1"})
     try:
         yield writer
     finally:

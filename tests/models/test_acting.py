@@ -126,9 +126,8 @@ def test_loaded_weights_are_a_copy():
     np.testing.assert_array_equal(policy.forward(observation), before)
 
 
-@pytest.mark.parametrize("module", ["offbeat", "offbeat.fastpath.mlp", "offbeat.workers.actor"])
-def test_acting_does_not_import_torch(module):
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+def test_acting_does_not_import_torch():
+    code = "import sys, offbeat, offbeat.fastpath.mlp, offbeat.workers.actor; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
