@@ -63,7 +63,7 @@ def test_rows_are_those_of_gymnasium_bit_for_bit(env_id: str) -> None:
     first = [env.reset(seed=derive_seed(SEED, "env", 0, 0, column))[0] for column, env in enumerate(plain)]
     assert envs.reset()["observation"].tobytes() == np.stack(first).astype(np.float32).tobytes()
     over, ends = [False] * COLUMNS, 0
-    for actions in actions_of(plain[0], 240):
+    for actions in actions_of(plain[0], 110):
         envs.send(actions)
         outcome = envs.recv()
         for column, env in enumerate(plain):

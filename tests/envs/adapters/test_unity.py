@@ -25,17 +25,20 @@ GOALIE, SHORT, LONG = PLACES
 EXAMPLE = "unity_env:soccer"
 
 
-@pytest.fixture(params=[UnityParallelEnv, EarlyUnityParallelEnv])
-def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", params=[UnityParallelEnv, EarlyUnityParallelEnv])
+def _installed(request: pytest.FixtureRequest) -> Iterator[None]:
     """The example of the page can be imported, with a stand-in for ML-Agents' package in both of its APIs."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples")
-    monkeypatch.delitem(sys.modules, "unity_env", raising=False)
-    for name, module in as_package(request.param).items():
-        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[3] / "examples")
+        patch.delitem(sys.modules, "unity_env", raising=False)
+        for name, module in as_package(request.param).items():
+            patch.setitem(sys.modules, name, module)
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def world(_installed: None) -> Iterator[World]:
+    """A game, of which whole episodes are played."""
     made = make_world(EXAMPLE, {})
     assert made is not None
     with closing(made):
@@ -78,9 +81,8 @@ def test_rewards_of_the_group_are_added(world):
 
 
 def test_a_flag_that_forbids_in_unity_allows_nothing_here(world):
-    step = world.reset(0)
-    assert step.observations[LONG]["action_mask"].tolist() == [1, 0]
-    assert world.step({SHORT: 0, LONG: 0, GOALIE: np.zeros(1)}).observations[LONG]["action_mask"].tolist() == [1, 1]
+    (steps,) = episodes(world, 1)
+    assert [steps[time].observations[LONG]["action_mask"].tolist() for time in (0, 1)] == [[1, 0], [1, 1]]
 
 
 def test_the_last_observation_of_an_episode_has_a_mask_that_allows_all(world):

@@ -11,7 +11,7 @@ from offbeat.core.seeding import stream
 from offbeat.envs.meta.point_robot import PointRobot, SparsePointRobot
 
 Positions = NDArray[Any]
-GOALS = 2_000
+GOALS = 800
 STEPS = 20
 
 
