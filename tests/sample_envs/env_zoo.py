@@ -66,11 +66,11 @@ class DictObservations(Wanderer):
 
 
 class Payday(gym.Env[Any, Any]):
-    """Pays 0.1 a step; an episode has 20,000 steps, over which sums in float32 lose five digits."""
+    """Pays 0.1 a step; an episode has 4,000 steps, over which sums in float32 lose four digits."""
 
     observation_space: gym.Space[Any] = spaces.Box(0, 1, (1,), np.float32)
     action_space: gym.Space[Any] = spaces.Discrete(2)
-    length = 20_000
+    length = 4_000
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed, options=options)

@@ -114,6 +114,12 @@ def _leaves(space: gym.Space[Any], observation: Any, name: str = "observation") 
     return {name: array - getattr(space, "start", 0)}
 
 
+def assert_previous_inputs(action: Array, reward: Array, there: Tree) -> None:
+    """Require observations to have the discrete action and the reward of the env that led to them."""
+    np.testing.assert_array_equal(there["previous_action"], action + 1)
+    np.testing.assert_allclose(there["previous_reward"], reward)
+
+
 def assert_same(left: Tree, right: Tree) -> None:
     """Bit for bit."""
     assert left.keys() == right.keys()

@@ -1,4 +1,4 @@
-"""Frame stacks of agents that end, appear and wait while their world continues, also in leagues."""
+"""Frame stacks of agents that end, appear and wait while their world continues; in leagues, previous inputs too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.sample_envs.labelled_world import LIVES, assert_stacks_are_right
+from tests.support.env_rows import assert_previous_inputs
 from tests.support.policies import NO_WEIGHTS, Spy
 from tests.support.thorough import thorough
 
@@ -119,47 +120,53 @@ DRAWN: dict[str, Any] = {
     "league": {"window": 2, "snapshot_every": 2, "draw_policies": True},
 }
 SEES: dict[str, Any] = {
-    "runtime": "serial", "actors": 1, "envs_per_actor": 3, "frame_stack": STACK, "hidden_sizes": (8,),
-    "eval_every": 0, "checkpoint_every": 0,
+    "runtime": "serial", "actors": 1, "envs_per_actor": 3, "hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0,
+    "steps": 180, "env_kwargs": {"size": 36}, "frame_stack": STACK, "reward_scale": 0.5,
+    "previous_action": True, "previous_reward": True,
 }  # fmt: skip
-UNROLLED: dict[str, Any] = {
-    **SEES, "steps": 180, "unroll_length": LENGTH, "minibatch_size": LENGTH * 3, "epochs": 1, "max_lag": 1
-}  # fmt: skip
+UNROLLED: dict[str, Any] = {**SEES, "unroll_length": LENGTH, "minibatch_size": LENGTH * 3, "epochs": 1, "max_lag": 1}
 REPLAYED: dict[str, Any] = {
-    **SEES, "steps": 180, "chunk_length": 2, "capacity": 400, "warmup": 20, "batch_size": 16, "utd_ratio": "1/4",
+    **SEES, "chunk_length": 2, "capacity": 400, "warmup": 20, "batch_size": 16, "utd_ratio": "1/4",
 }  # fmt: skip
+INPUTS = ("previous_action", "previous_reward")
 
 
 @pytest.mark.parametrize("settings", [ONE, DRAWN, *thorough(BY_TURNS)], ids=["one policy", "drawn", "by turns"])
-def test_the_unrolls_of_a_league_have_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
+def test_the_unrolls_of_a_league_have_the_frames_and_inputs_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
+    """Some columns have frozen players, whose rows are blank."""
     original, blank = Unrolls.arrays_of, []
 
     def checked(memory: Unrolls, step: int) -> Tree:
         batch = original(memory, step)
-        alive = in_episode(batch)
+        alive, valid = in_episode(batch), batch["valid"][:-1]
         leaf = Leaf("observation", (36, 36), "uint8", stack=STACK)
         encoded = Encoded(leaf, {name: torch.from_numpy(array) for name, array in batch.items()})
         learned = encoded.at(slice(None)).numpy().reshape(LENGTH + 1, -1, STACK, 36, 36)[:-1]
         assert_stacks_are_right(learned[alive])
+        there = {name: batch[name][1:][valid] for name in INPUTS}
+        assert_previous_inputs(batch["action"][:-1][valid], batch["reward"][:-1][valid] / 0.5, there)
         blank.append(not learned[~alive].any(axis=(1, 2, 3)).all())
         return batch
 
     monkeypatch.setattr(Unrolls, "arrays_of", checked)
-    train("ppo", WORLD, run_dir=tmp_path / "run", env_kwargs={"size": 36}, **UNROLLED, **settings)
+    train("ppo", WORLD, run_dir=tmp_path / "run", **UNROLLED, **settings)
     assert any(blank)
 
 
 @pytest.mark.parametrize("settings", [ONE, DRAWN], ids=["one policy", "two that are drawn"])
-def test_the_replay_of_a_league_has_the_frames_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
+def test_the_replay_of_a_league_has_the_frames_and_inputs_of_an_agents_own_episode(settings, tmp_path, monkeypatch):
     original, checks = TransitionReplay.sample, []
 
     def checked(replay: TransitionReplay, random: np.random.Generator) -> Samples:
         samples = original(replay, random)
-        for name in ("observation", "next/observation"):
-            assert_stacks_are_right(samples.arrays[name])
-            checks.append(name)
+        arrays = samples.arrays
+        for prefix in ("", "next/"):
+            assert_stacks_are_right(arrays[f"{prefix}observation"])
+        there = {name: arrays[f"next/{name}"] for name in INPUTS}
+        assert_previous_inputs(arrays["action"], arrays["reward"] / 0.5, there)
+        checks.append(arrays["action"].any())
         return samples
 
     monkeypatch.setattr(TransitionReplay, "sample", checked)
-    train("dqn", WORLD, run_dir=tmp_path / "run", env_kwargs={"size": 36}, **REPLAYED, **settings)
-    assert len(checks) > 20
+    train("dqn", WORLD, run_dir=tmp_path / "run", **REPLAYED, **settings)
+    assert sum(checks) > 10

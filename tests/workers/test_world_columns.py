@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,11 @@ WORLD = "offbeat.envs.testing.worlds:CartPoles"
 SINGLE = "gymnasium.envs.classic_control:CartPoleEnv"
 """The class: the id CartPole-v1 is a vector env, with one random stream for all columns."""
 AGENTS = tuple(f"cart_{index}" for index in range(CARTS))
-ONE_POLICY = {"default": AGENTS}
-TWO_POLICIES = {"first": AGENTS[1:2], "second": (AGENTS[0], AGENTS[2])}
-EACH_OWNERS = pytest.mark.parametrize("owners", [ONE_POLICY, TWO_POLICIES], ids=["one policy", "two policies"])
+OWNERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "one policy": {"default": AGENTS},
+    "two policies": {"first": AGENTS[1:2], "second": (AGENTS[0], AGENTS[2])},
+}
+EACH_OWNERS = pytest.mark.parametrize("owners", OWNERS)
 
 
 class ByObservation(WithoutWeights):
@@ -87,14 +90,15 @@ def joined(slots: Sequence[Tree]) -> Tree:
     return rows | {"observation": np.concatenate((rows["observation"], last))}
 
 
-def world_envs(owners: Mapping[str, Sequence[str]]) -> list[Envs]:
+def world_envs(owners: str) -> list[Envs]:
     settings = EnvConfig(kwargs={"carts": CARTS, "max_steps": LIMIT})  # type: ignore[arg-type]
     spec = preflight_world(WORLD, settings)
     assert spec is not None
-    return list(make_worlds(spec, WORLDS, owners, seed=SEED, settings=settings).envs.values())
+    return list(make_worlds(spec, WORLDS, OWNERS[owners], seed=SEED, settings=settings).envs.values())
 
 
-def world_rows(owners: Mapping[str, Sequence[str]]) -> list[Tree]:
+@cache
+def world_rows(owners: str) -> list[Tree]:
     """Return the rows of each policy, [R, N, ...]."""
     envs = world_envs(owners)
     slots = [[slot_of(each) for each in envs] for _ in range(TICKETS)]
@@ -110,7 +114,7 @@ class WithNan(ByObservation):
 
 
 def test_a_policy_whose_network_returns_nan_is_named_with_its_agents():
-    envs = world_envs(TWO_POLICIES)
+    envs = world_envs("two policies")
     policies = [PolicyColumns(envs[0], ByObservation()), PolicyColumns(envs[1], WithNan())]
     actor = Actor(0, SEED, policies)
     actor.start(0)
@@ -142,13 +146,14 @@ def kept_rows(rows: Tree, column: int) -> Array:
     return kept[kept <= np.flatnonzero(valid)[-1]]
 
 
-def pairs(owners: Mapping[str, Sequence[str]]) -> list[tuple[Tree, Tree]]:
+@cache
+def pairs(owners: str) -> list[tuple[Tree, Tree]]:
     """Return for each agent of each world its rows in the world, and those of a single env, both [n, ...].
 
     The observation has n + 1 rows.
     """
     found = []
-    for rows, agents in zip(world_rows(owners), owners.values(), strict=True):
+    for rows, agents in zip(world_rows(owners), OWNERS[owners].values(), strict=True):
         single = single_rows(agents)
         for column in range(rows["valid"].shape[1]):
             kept = kept_rows(rows, column)
@@ -212,9 +217,9 @@ def targets_of(rows: Tree, kind: str) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("kind", ["gae", "vtrace"])
 def test_targets_of_agents_are_those_of_single_envs(kind):
-    [rows] = world_rows(ONE_POLICY)
+    [rows] = world_rows("one policy")
     whole = targets_of(rows, kind)
-    for column, (_, theirs) in enumerate(pairs(ONE_POLICY)):
+    for column, (_, theirs) in enumerate(pairs("one policy")):
         kept = kept_rows(rows, column)
         alone = targets_of({name: array[:, None] for name, array in theirs.items()}, kind)
         for ours, expected in zip(whole, alone, strict=True):
@@ -223,7 +228,7 @@ def test_targets_of_agents_are_those_of_single_envs(kind):
 
 @pytest.mark.parametrize("corrected", [False, True], ids=["gae", "vtrace"])
 def test_absent_rows_change_neither_loss_nor_gradient(corrected):
-    [rows] = world_rows(ONE_POLICY)
+    [rows] = world_rows("one policy")
     losses = [loss_and_gradient(batch, corrected=corrected) for batch in (rows, padded(rows))]
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
     np.testing.assert_allclose(losses[0][1], losses[1][1], rtol=1e-3, atol=1e-5)
@@ -232,7 +237,7 @@ def test_absent_rows_change_neither_loss_nor_gradient(corrected):
 def padded(rows: Tree) -> Tree:
     """Return the rows of single envs, and in place of those in which a cart is absent, reset rows at the end."""
     batch = {name: np.zeros_like(array) for name, array in rows.items()}
-    for column, (ours, _) in enumerate(pairs(ONE_POLICY)):
+    for column, (ours, _) in enumerate(pairs("one policy")):
         for name, array in ours.items():
             batch[name][: len(array), column] = array
     return batch
@@ -240,7 +245,7 @@ def padded(rows: Tree) -> Tree:
 
 def loss_and_gradient(rows: Tree, *, corrected: bool) -> tuple[float, Array]:
     """Return the loss of A2C and its gradient for rows [R, N, ...]."""
-    [envs] = world_envs(ONE_POLICY)
+    [envs] = world_envs("one policy")
     config = A2CConfig(hidden_sizes=(8,), normalize_observations=False, normalize_returns=False)
     spec = PolicySpec(envs.spec.observation, envs.spec.action, (8,), "tanh", "categorical", normalize=False)
     algorithm: A2C = A2C(config, spec, seed=1, corrected=corrected)
@@ -260,8 +265,7 @@ def loss_and_gradient(rows: Tree, *, corrected: bool) -> tuple[float, Array]:
 GAMMA = 0.97
 
 
-@EACH_OWNERS
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(("owners", "n_step"), [("one policy", 3), ("two policies", 1)])
 def test_a_replay_samples_the_transitions_of_single_envs(owners, n_step):
     envs = world_envs(owners)
     rings = []
