@@ -330,8 +330,7 @@ LATE_STEPS_ARE_SMALL: dict[str, Any] = {"learning_rate_schedule": "linear"}
     ("env", "encoder", "steps", "settings", "score"),
     [
         (
-            "PixelsGoal", "nature_cnn", 7_500, {**LATE_STEPS_ARE_SMALL, "learning_rate": 2e-3, "minibatch_size": 64},
-            5.3,
+            "PixelsGoal", "nature_cnn", 6_000, {**LATE_STEPS_ARE_SMALL, "learning_rate": 4e-3}, 5.3,
         ),
         *thorough(("Pixels", "nature_cnn", 3_000, {}, 7.5), ("Pixels", "impala_resnet", 3_000, {}, 7.5)),
     ],

@@ -25,8 +25,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, *thorough(2, 3)])
-@pytest.mark.parametrize(("algorithm", "max_lag"), [("a2c", 0), ("impala", 1)])
+@pytest.mark.parametrize(  # test_policy_gradient.py shows that A2C learns as IMPALA does
+    ("algorithm", "max_lag", "seed"),
+    [("impala", 1, 1), *thorough(("impala", 1, 2), ("impala", 1, 3), *(("a2c", 0, seed) for seed in (1, 2, 3)))],
+)
 def test_on_policy_algorithms_balance_cartpole_five_times_as_long_as_a_random_policy(
     tmp_path, algorithm, max_lag, seed
 ):
@@ -42,7 +44,7 @@ def test_dqn_balances_cartpole_in_a_fifth_of_the_env_steps(tmp_path, seed):
 
 
 PENDULUM: dict[str, Any] = {
-    "steps": 3_500,
+    "steps": 3_000,
     "envs_per_actor": 4,
     "warmup": 500,
     "utd_ratio": "1/2",
@@ -51,7 +53,7 @@ PENDULUM: dict[str, Any] = {
     "learning_rate": 3e-3,
     "gamma": 0.9,
     "evaluator": "inline",
-    "eval_every": 3_500,
+    "eval_every": 3_000,
     "eval_episodes": 20,
     "checkpoint_every": 0,
 }

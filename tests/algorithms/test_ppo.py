@@ -42,8 +42,7 @@ SMALL = PPOConfig(
 NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_returns": True}
 CORRECTED: dict[str, Any] = {"clip_reference": "proximal"}
 SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "discrete": ("discrete", 0, {"entropy_coef": 0.01}),
-    "discrete, normalised": ("discrete", 0, {**NORMALIZED, "max_grad_norm": 0.05}),
+    "discrete, normalised": ("discrete", 0, {**NORMALIZED, "max_grad_norm": 0.05, "entropy_coef": 0.01}),
     "discrete, recomputed": ("discrete", 0, {**NORMALIZED, "recompute_advantages": True, "epochs": 3}),
     "discrete, lagging": ("discrete", 1, NORMALIZED),
     "discrete, corrected": ("discrete", 1, {**NORMALIZED, **CORRECTED, "rho_clip": 1.2, "c_clip": 0.9}),
@@ -53,10 +52,10 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
         {"shared_trunk": True, "exploration": "symmetric_kl", "entropy_coef": 0.1, "activation": "relu"},
     ),
     "Gaussian": ("matrix", 0, {"value_clip": 0.2, "entropy_coef": 0.05, "normalize_advantages": False}),
-    "Gaussian, lagging, recomputed": ("box", 2, {"clip": 0.05, "recompute_advantages": True, "value_clip": 0.01}),
+    "Gaussian, lagging, recomputed": ("box", 1, {"clip": 0.05, "recompute_advantages": True, "value_clip": 0.01}),
     "Gaussian, corrected": (
         "box",
-        2,
+        1,
         {**NORMALIZED, **CORRECTED, "value_clip": 0.1, "activation": "relu", "clip": 0.05},
     ),
     "squashed, normalised": ("box", 0, {**NORMALIZED, "action_distribution": "squashed"}),

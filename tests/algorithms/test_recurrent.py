@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
         1,
         {**CORRECTED, "core": "lstm", "epochs": 1, "minibatch_size": 1000, "normalize_returns": True},
     ),
-    "lstm, corrected, clipped": ("box", 2, {**CORRECTED, "core": "lstm", "max_grad_norm": 0.05, "value_clip": 0.1}),
+    "lstm, corrected, clipped": ("box", 1, {**CORRECTED, "core": "lstm", "max_grad_norm": 0.05, "value_clip": 0.1}),
 }
 
 

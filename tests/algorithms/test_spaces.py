@@ -12,7 +12,7 @@ from tests.support.replay_runs import small_sac
 from tests.support.runs import offbeat, small_run
 from tests.support.thorough import thorough
 
-ON_POLICY: dict[str, Any] = {"steps": 8_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
+ON_POLICY: dict[str, Any] = {"steps": 5_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
 ONE_PASS: dict[str, Any] = {**ON_POLICY, "steps": 16_000, "normalize_advantages": True}
 REPLAYED: dict[str, Any] = {
     "steps": 1_200,

@@ -84,7 +84,7 @@ class Network(nn.Module):
         for count in self.spec.action.nvec:
             allowed = [i for i in range(count) if mask is None or mask[first + i]]
             part = torch.stack([logits[first + i] for i in allowed])
-            components.append((distributions.Categorical(logits=part), allowed))
+            components.append((distributions.Categorical(logits=part, validate_args=False), allowed))
             first += count
         return components
 
@@ -93,7 +93,7 @@ class Network(nn.Module):
         if not self.spec.action.low:
             return []
         means = self.policy(observation)[sum(self.spec.action.nvec) :]
-        return [distributions.Normal(means, self.log_std.exp())]
+        return [distributions.Normal(means, self.log_std.exp(), validate_args=False)]
 
     def array(self, name: str) -> Rows:
         """Return a parameter by the name that a checkpoint gives it."""
