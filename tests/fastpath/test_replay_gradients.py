@@ -75,9 +75,16 @@ def test_losses_and_gradients_equal_those_of_autograd_for_wide_networks(
 
 @pytest.mark.parametrize("operators", OPERATORS, ids=lambda operators: type(operators).__name__)
 @pytest.mark.parametrize(
-    ("rows", "critics", "layer_norm"), [(256, 2, False), (255, 2, True), (1, 2, False), (64, 1, True), (97, 3, False)]
+    ("name", "rows", "critics", "layer_norm"),
+    [
+        ("sac", 256, 2, False),
+        ("td3", 255, 2, True),
+        ("sac", 1, 2, False),
+        ("td3", 64, 1, True),
+        ("sac", 97, 3, False),
+        ("td3", 97, 3, False),
+    ],
 )
-@pytest.mark.parametrize("name", ["sac", "td3"])
 def test_one_and_two_threads_give_the_same_bits(name, rows, critics, layer_norm, operators):
     side = SIDES[name]
     networks = side.networks(hidden=(256, 256), critics=critics, layer_norm=layer_norm, inputs=17, actions=6)
