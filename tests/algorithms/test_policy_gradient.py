@@ -1,8 +1,7 @@
-"""A2C and IMPALA: what they do with the plain policy gradient. What they share with PPO is in test_ppo.py as well."""
+"""A2C and IMPALA: what they do with the plain policy gradient. What they share with PPO is in test_on_policy.py."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +14,7 @@ from tests.support.update_rows import Bench, bench
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.on_policy import ACTOR_CRITIC
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
-from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
@@ -73,33 +70,6 @@ def test_learning_steps_equal_those_of_a_plain_loop_over_rows(small, name):
         np.testing.assert_allclose(
             learned_array, network.array(key), rtol=0, atol=0.02 * config.learning_rate, err_msg=key
         )
-
-
-@BOTH
-@pytest.mark.parametrize("max_lag", [0, 1])
-def test_learning_uses_nothing_of_a_reset_row_except_its_observation(small, max_lag):
-    sides = [bench(replace(small, **NORMALIZED), max_lag=max_lag) for _ in range(2)]
-    for side, spoiled in zip(sides, (False, True), strict=True):
-        batch = side.fill(0, seed=11)
-        if spoiled:
-            resets = ~batch["valid"]
-            assert resets[:-1].sum() > 3
-            batch["reward"][resets] = batch["behavior_log_prob"][resets] = np.nan
-            batch["action"][resets] = 2
-        assert side.learner.learn(0, 0.0).refused == 0
-    np.testing.assert_array_equal(sides[0].parameters, sides[1].parameters)
-
-
-@BOTH
-@pytest.mark.parametrize("max_lag", [0, 1])
-def test_a_batch_without_valid_rows_makes_no_update(small, max_lag):
-    side = bench(replace(small, **NORMALIZED), max_lag=max_lag)
-    batch = side.fill(0, seed=11)
-    batch["valid"][...] = batch["terminated"][...] = batch["truncated"][...] = False
-    before = side.parameters
-    learned = side.learner.learn(0, 0.0)
-    assert (learned.env_steps, learned.updates) == (0, 0)
-    np.testing.assert_array_equal(side.parameters, before)
 
 
 # --- how the two differ -------------------------------------------------------------------------------------
@@ -185,15 +155,6 @@ def test_rounding_errors_clip_no_row(small):
 # --- settings -----------------------------------------------------------------------------------------------
 
 
-@BOTH
-@pytest.mark.parametrize(
-    ("schedule", "rates"), [("constant", [0.01, 0.01, 0.01]), ("linear", [0.01, 0.0075, 0.0])], ids=str
-)
-def test_the_learning_rate_follows_its_schedule(small, schedule, rates):
-    algorithm = bench(replace(small, learning_rate_schedule=schedule)).algorithm
-    assert [algorithm.start(progress)[ACTOR_CRITIC] for progress in (0.0, 0.25, 1.5)] == pytest.approx(rates)
-
-
 @pytest.mark.parametrize("algorithm", ["a2c", "impala"])
 @pytest.mark.parametrize(
     "assignment",
@@ -209,43 +170,3 @@ def test_settings_of_ppo_are_unknown_to_a2c_and_impala(algorithm, assignment):
 def test_a_learning_rate_that_adapts_to_the_kl_is_refused(algorithm):
     with pytest.raises(ConfigError, match=r"learning_rate_schedule.*constant"):
         resolve(algorithm, "CartPole-v1", assignments={"learning_rate_schedule": "kl"})
-
-
-@BOTH
-def test_weights_and_state_restore_training_in_a_new_model(small):
-    config = replace(small, **NORMALIZED)
-    side, other = bench(config, "box"), bench(config, "box")
-    side.fill(0, seed=11)
-    side.learner.learn(0, 0.0)
-    other.algorithm.load_weights({name: array.copy() for name, array in side.algorithm.weights().items()})
-    other.learner.restore(side.learner.state())
-    for one in (side, other):
-        one.learner.publish(1)
-        one.fill(1, seed=12)
-        one.learner.learn(1, 0.5)
-    np.testing.assert_array_equal(side.parameters, other.parameters)
-    np.testing.assert_array_equal(side.weights.read(2), other.weights.read(2))
-
-
-@pytest.mark.parametrize("small", [PPOConfig(), PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])
-@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # with analytic gradients, and with autograd alone
-def test_a_loss_changes_neither_its_minibatch_nor_the_algorithm(small, action):
-    side = bench(replace(small, hidden_sizes=(4,), normalize_observations=True), action, max_lag=1)
-    algorithm = side.algorithm
-    batch = algorithm.prepare({name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()})
-    minibatch = next(iter(algorithm.minibatches(batch, np.random.default_rng(0))))
-    names, rows = set(batch), {name: copy.deepcopy(value) for name, value in minibatch.items()}
-    counters, state = counters_of(algorithm), copy.deepcopy(algorithm.state())
-    first, second = algorithm.loss(minibatch), algorithm.loss(minibatch)
-    assert first.loss == second.loss
-    assert first.metrics == second.metrics
-    assert set(batch) == names
-    assert counters_of(algorithm) == counters
-    np.testing.assert_equal(algorithm.state(), state)
-    assert minibatch.keys() == rows.keys()
-    assert all(row is None if rows[name] is None else torch.equal(row, rows[name]) for name, row in minibatch.items())
-
-
-def counters_of(algorithm: object) -> dict[str, Any]:
-    """Return copies of an algorithm's attributes that are plain values."""
-    return {name: copy.copy(value) for name, value in vars(algorithm).items() if isinstance(value, float | list | None)}

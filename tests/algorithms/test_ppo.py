@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.reference.update import Network, PPOTwin, observation_of
 from tests.support.models import ACTIONS, OBSERVATIONS, policy_spec
 from tests.support.thorough import examples, thorough
-from tests.support.update_rows import bench, perturb, random_minibatch
+from tests.support.update_rows import bench, random_minibatch
 
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig
@@ -106,24 +106,6 @@ def test_two_learning_steps_equal_those_of_a_plain_loop_over_rows(name):
     assert side.algorithm.weights().get("return_std", [1.0])[0] == pytest.approx(twin.return_std, rel=1e-4)
 
 
-@pytest.mark.parametrize("max_lag", [0, 1])
-def test_learning_uses_nothing_of_a_reset_row_except_its_observation(max_lag):
-    config = replace(SMALL, **NORMALIZED, **CORRECTED)
-    left, right = bench(config, max_lag=max_lag), bench(config, max_lag=max_lag)
-    for side in (left, right):
-        batch = side.fill(0, seed=11)
-        if side is right:
-            resets = ~batch["valid"]
-            assert resets[:-1].sum() > 3
-            batch["reward"][resets] = np.nan
-            batch["behavior_log_prob"][resets] = np.nan
-            batch["action"][resets] = 2
-        learned = side.learner.learn(0, 0.0)
-        assert learned.refused == 0
-    np.testing.assert_array_equal(left.parameters, right.parameters)
-    np.testing.assert_array_equal(left.weights.read(1), right.weights.read(1))
-
-
 def test_only_the_observation_of_the_last_row_is_used_for_bootstrapping():
     left, right = bench(replace(SMALL, **NORMALIZED)), bench(replace(SMALL, **NORMALIZED))
     for side in (left, right):
@@ -170,25 +152,6 @@ def test_without_normalization_no_statistics_are_computed_or_published():
     side.learner.learn(0, 0.0)
     assert not {"observation_mean", "observation_scale", "return_std"} & side.algorithm.weights().keys()
     assert side.algorithm.state()["observations"]["count"] == side.algorithm.state()["returns"]["count"] == 0
-
-
-@pytest.mark.parametrize("action", ["discrete", "box", "multidiscrete"])
-def test_weights_and_state_restore_training_in_a_new_model(action):
-    config = replace(SMALL, **NORMALIZED)
-    side, other = bench(config, action), bench(config, action)
-    side.fill(0, seed=11)
-    side.learner.learn(0, 0.0)
-    perturb(other.algorithm, 1.0, seed=9)
-    other.algorithm.load_weights({name: array.copy() for name, array in side.algorithm.weights().items()})
-    other.learner.restore(side.learner.state())
-    for one in (side, other):
-        one.learner.publish(1)
-    other.fill(1, seed=12)
-    side.fill(1, seed=12)
-    for one in (side, other):
-        one.learner.learn(1, 0.5)
-    np.testing.assert_array_equal(side.parameters, other.parameters)
-    np.testing.assert_array_equal(side.weights.read(2), other.weights.read(2))
 
 
 # --- the policy that acted is the policy that learns ---------------------------------------------------------
@@ -316,27 +279,7 @@ def test_every_epoch_shuffles_rows_differently():
     assert all(list(order) != sorted(order) for order in orders)
 
 
-@pytest.mark.parametrize("max_lag", [0, 1])
-def test_a_batch_without_valid_rows_makes_no_update(max_lag):
-    side = bench(replace(SMALL, **NORMALIZED), max_lag=max_lag)
-    batch = side.fill(0, seed=11)
-    batch["valid"][...] = batch["terminated"][...] = batch["truncated"][...] = False
-    before, published = side.parameters, side.weights.read(0).copy()
-    learned = side.learner.learn(0, 0.0)
-    assert (learned.env_steps, learned.updates) == (0, 0)
-    np.testing.assert_array_equal(side.parameters, before)
-    np.testing.assert_array_equal(side.weights.read(1), published)
-
-
 # --- schedules ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("schedule", "rates"), [("constant", [0.01, 0.01, 0.01, 0.01]), ("linear", [0.01, 0.0075, 0.0, 0.0])]
-)
-def test_the_learning_rate_follows_its_schedule(schedule, rates):
-    ppo = bench(replace(SMALL, learning_rate_schedule=schedule)).algorithm
-    assert [ppo.start(progress)[ACTOR_CRITIC] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize(
