@@ -16,6 +16,8 @@ from offbeat.core.pace import OnPolicyPace, ReplayPace
 
 many = examples(500)
 seeds = st.integers(0, 2**32 - 1)
+GROUPS = 7
+"""Groups of learning steps that are simulated: more than can be in flight."""
 
 
 # --- on-policy ----------------------------------------------------------------------------------------------
@@ -38,7 +40,7 @@ def scheduled_batches(pace: OnPolicyPace, steps: int) -> list[int]:
     return [group * n + i for group in groups for _ in range(k) for i in range(n)][:steps]
 
 
-def simulate_on_policy(pace: OnPolicyPace, actors: int, seed: int, steps: int = 9) -> Simulation:
+def simulate_on_policy(pace: OnPolicyPace, actors: int, seed: int, steps: int = GROUPS) -> Simulation:
     """Up to `steps` groups of learning steps; actors may be fewer or more than the slots."""
     stop = steps * pace.resident_batches * pace.unrolls_per_batch
     return Simulation(
@@ -87,8 +89,8 @@ def is_last_use(pace: OnPolicyPace, step: int) -> bool:
 def test_the_pace_has_no_deadlock(pace, actors, seed):
     run = simulate_on_policy(pace, actors, seed)
     run.run()
-    assert run.acted == 9 * pace.resident_batches * pace.unrolls_per_batch
-    assert run.learned == 9 * pace.group_steps
+    assert run.acted == GROUPS * pace.resident_batches * pace.unrolls_per_batch
+    assert run.learned == GROUPS * pace.group_steps
 
 
 @many

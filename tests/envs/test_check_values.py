@@ -147,7 +147,7 @@ class Unrepeatable(Plain):
 
 @pytest.mark.parametrize("env", [Plain, ThousandSteps, Identity, Integers])
 def test_check_warns_of_nothing_in_envs_that_train_well(env: type[Any]) -> None:
-    assert check_env(HERE + env.__name__) == []
+    assert check_env(HERE + env.__name__, steps=1000 if env is ThousandSteps else 200) == []
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def stepped_together(envs: Envs) -> list[slice]:
 def test_advance_equals_single_random_steps(env_id: str, groups: int) -> None:
     envs, stepped = (made(env_id, groups=groups) for _ in range(2))
     envs.reset(), stepped.reset()
-    number = np.array([23, 60]) if "Breakout" in env_id else STEPS  # which lasts, and whose lives are short
+    number = np.array([0, 60]) if "Breakout" in env_id else STEPS  # which lasts, and whose lives are short
     after = actions_of(envs, 60)
     advanced = envs.advance(number, stream(0, "advance"))
     observation = copied(advanced.observation)
@@ -226,7 +226,7 @@ def test_advance_equals_single_random_steps(env_id: str, groups: int) -> None:
         np.testing.assert_array_equal(advanced.lengths[part], lengths)
 
 
-@pytest.mark.parametrize("env_id", [VECTORS[0], "Pendulum-v1", *POOLED[:1], *GAMES])
+@pytest.mark.parametrize("env_id", [VECTORS[0], "Pendulum-v1", *POOLED[:1]])
 def test_advance_by_zero_steps_returns_the_first_observations(env_id: str) -> None:
     envs = made(env_id)
     first = copied(envs.reset())

@@ -134,10 +134,6 @@ def test_rows_have_the_info_values_of_their_own_step_and_reset_rows_none(env_id,
 # --- being told of progress ---------------------------------------------------------------------------------
 
 
-def wind_and_progress(env: Any) -> tuple[float, float]:
-    return env.unwrapped.wind, env.unwrapped.progress
-
-
 def test_progress_passes_wrappers_and_parameters_are_set_on_the_inner_env():
     inner = curious_envs.Learning()
     env = TimeLimit(inner, 5)

@@ -138,17 +138,9 @@ def test_targets_with_marked_rows_equal_the_sums_within_each_episode_for_absent_
 
 @examples(100)
 @given(rows(), fractions)
-def test_on_policy_vtrace_gives_lambda_returns(batch: Rows, gamma):
-    on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
-    expected = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=1.0)
-    torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma), expected)
-
-
-@examples(100)
-@given(rows(), fractions)
 def test_on_policy_vtrace_equals_gae_for_any_lambda(batch: Rows, gamma):
     on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
-    for gae_lambda in (0.0, 0.8, 0.95):
+    for gae_lambda in (0.0, 0.95, 1.0):
         expected = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=gae_lambda)
         torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma, gae_lambda=gae_lambda), expected)
 

@@ -24,10 +24,11 @@ VECTOR = Leaf("observation", (3,), "float32")
 TREE = (Leaf("observation/image", (4, 4), "uint8"), Leaf("observation/inner/goal", (2,), "float32"))
 CHOICES = ActionSpec("discrete", (), nvec=(2,))
 SMALL: dict[str, Any] = {
-    "steps": 512,
+    "steps": 256,
     "envs_per_actor": 4,
     "unroll_length": 8,
     "minibatch_size": 32,
+    "epochs": 2,
     "eval_every": 0,
     "checkpoint_every": 0,
 }
@@ -255,7 +256,7 @@ def test_the_example_encoder_trains_with_the_same_bits_in_serial_and_processes_a
         for runtime, given in (("serial", settings), ("processes", {**settings, "encoder": encoder}))
     ]
     assert weights_of(runs[0].path) == weights_of(runs[1].path)
-    stopped = offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / "stopped", stop_at=200, **settings)
+    stopped = offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / "stopped", stop_at=100, **settings)
     assert weights_of(offbeat.resume(stopped.path).path) == weights_of(runs[0].path)
     observation = {"image": np.zeros((36, 36), np.uint8), "goal": np.ones(1, np.float32)}
     assert offbeat.load(stopped.path)(observation) in (0, 1)

@@ -69,6 +69,7 @@ class Run:
         self.replay = self.new_replay(self.writers.rings, batch_size, exponents)
         self.replay.reset(origin)
         self.arguments: dict[str, Any] = {"batch_size": batch_size, "exponents": exponents}
+        self._expected: tuple[range, dict[Key, Any]] = range(0), {}
 
     def new_replay(self, rings: Rings, batch_size: int, exponents: Exponents | None) -> TransitionReplay:
         return TransitionReplay(rings, batch_size=batch_size, n_step=self.n_step, gamma=GAMMA, exponents=exponents)
@@ -85,9 +86,12 @@ class Run:
         return self
 
     def expected(self) -> dict[Key, Any]:
-        committed, window = self.writers.committed, self.replay.window
-        twin = decisions if self.fields is WAITING_FIELDS else transitions
-        return twin(committed, window, self.shape.actors, self.n_step, GAMMA)
+        """Return the transitions of the window, which are computed once for each."""
+        window = self.replay.window
+        if self._expected[0] != window:
+            twin = decisions if self.fields is WAITING_FIELDS else transitions
+            self._expected = window, twin(self.writers.committed, window, self.shape.actors, self.n_step, GAMMA)
+        return self._expected[1]
 
     def keys(self, samples: Samples) -> list[Key]:
         """Which rows were sampled, by the numbers that their observations have."""

@@ -65,6 +65,7 @@ class Run:
         self.writers = Writers(self.rings(), np.random.default_rng(seed), chances or Chances(), origin)
         self.replay = self.new_replay(self.writers.rings)
         self.replay.reset(origin)
+        self._found: tuple[range, dict[int, dict[Key, Transition]]] = range(0), {}
 
     def rings(self) -> Rings:
         return self.shape.slots(self.fields, private_arena(self.shape.slabs(self.fields)))
@@ -92,12 +93,18 @@ class Run:
         ]
 
     def transitions(self, ticket: int) -> dict[Key, Transition]:
-        """Return the transitions of a ticket; no later step starts in another ticket."""
-        committed, actors, n = self.writers.committed, self.shape.actors, self.settings["n_step"]
-        alone = range(ticket, ticket + 1)
-        if self.fields is WAITING_FIELDS:
-            return decisions(committed, self.replay.window, actors, n, GAMMA, alone)
-        return transitions(committed, alone, actors, n, GAMMA)
+        """Return the transitions of a ticket, computed once per window; no later step starts in another ticket."""
+        if self._found[0] != self.replay.window:
+            self._found = self.replay.window, {}
+        found = self._found[1]
+        if ticket not in found:
+            committed, actors, n = self.writers.committed, self.shape.actors, self.settings["n_step"]
+            alone = range(ticket, ticket + 1)
+            if self.fields is WAITING_FIELDS:
+                found[ticket] = decisions(committed, self.replay.window, actors, n, GAMMA, alone)
+            else:
+                found[ticket] = transitions(committed, alone, actors, n, GAMMA)
+        return found[ticket]
 
     def complete(self, ticket: int) -> Array:
         """Return which rows of a ticket are transitions, [T, N]."""
