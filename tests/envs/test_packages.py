@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ SOURCE = 'raise SystemExit("imported")\nimport gymnasium\ngymnasium.register("Sw
 
 @pytest.fixture
 def swamp(tmp_path, monkeypatch) -> Path:
-    """Install a package that registers Swamp-v3 in its module swamp.envs, and that must not be imported."""
+    """Install only a package that registers Swamp-v3 in its module swamp.envs, and that must not be imported."""
     (tmp_path / "swamp/envs").mkdir(parents=True)
     (tmp_path / "swamp/__init__.py").touch()
     (tmp_path / "swamp/envs/__init__.py").write_text(SOURCE)
@@ -38,6 +39,7 @@ def swamp(tmp_path, monkeypatch) -> Path:
     )
     (about / "RECORD").write_text("swamp/__init__.py,,\nswamp/envs/__init__.py,,\nswamp/missing.py,,\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(packages, "distributions", lambda: distributions(path=[str(tmp_path)]))
     monkeypatch.setattr(packages, "_source_files", packages._source_files.__wrapped__)
     return tmp_path
 
