@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from tests.support.pictures import ink
-from tests.support.thorough import thorough
 
 from offbeat.core.errors import ConfigError
 from offbeat.league.payoffs import Payoffs
@@ -50,20 +49,14 @@ def test_losses_wins_and_pairs_that_have_not_met_have_different_colours(tmp_path
     assert {BLUE, VERMILION, GREY} <= ink(plot_win_rates(payoffs, out=tmp_path / "rates.png"))
 
 
-@pytest.mark.parametrize("count", [1, 30, *thorough(41)])
-def test_one_player_or_many_can_be_plotted(tmp_path, count):
-    payoffs = Payoffs.count([f"p{i}" for i in range(count)], [(i, i - 1, 1.0) for i in range(1, count)])
-    text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
-    assert ("<!-- 100 -->" in text) == (count == 30)  # more players have colours alone
-
-
 def test_a_picture_of_very_many_players_names_some_of_them_and_promises_no_numbers_in_its_fields(tmp_path):
-    scores = [(i, i - 1, 1.0) for i in range(1, 200)] + [(1, 0, 0.0)] * 3
-    payoffs = Payoffs.count([f"p{i}" for i in range(200)], scores)
+    scores = [(i, i - 1, 1.0) for i in range(1, 141)] + [(1, 0, 0.0)] * 3
+    payoffs = Payoffs.count([f"p{i}" for i in range(141)], scores)
     text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
     assert "<!-- in 1 to 4 games of each pair that has met -->" in text
     assert [f"<!-- p{i} -->" in text for i in range(4)] == [True, False, True, False]
-    alone = plot_win_rates(Payoffs.count(["a", "b"], []), out=tmp_path / "none.svg").read_text()
+    assert "<!-- 25 -->" not in text
+    alone = plot_win_rates(Payoffs.count(["a"], []), out=tmp_path / "none.svg").read_text()
     assert "<!-- no games were played -->" in alone
 
 
@@ -71,9 +64,9 @@ def test_ratings_of_each_policy_are_a_line_over_env_steps(tmp_path):
     payoffs = Payoffs.count("abcd", [(1, 0, 1.0), (3, 2, 1.0), (1, 2, 0.5)] * 9)
     ratings, policies = fit_ratings(payoffs), ["red", "red", "blue", "blue"]
     steps = [0, 20_000, 0, 20_000]
-    assert {BLUE, VERMILION} <= ink(plot_ratings(ratings, policies=policies, env_steps=steps, out=tmp_path / "r.png"))
     text = plot_ratings(ratings, policies=policies, env_steps=steps, out=tmp_path / "r.svg").read_text()
     assert all(f"<!-- {shown} -->" in text for shown in ("red", "blue", "20k", "env steps"))
+    assert all(f"stroke: {color}; stroke-width: 1.8" in text for color in ("#0072b2", "#d55e00"))
 
 
 def test_names_are_drawn_as_they_are_also_with_dollar_signs_or_an_underscore_at_the_start(tmp_path):

@@ -37,7 +37,7 @@ ON_A_REPLAY = ("sac", "dqn", "several policies with a replay")
 
 def trained(path: Path, kind: str, **settings: Any) -> Path:
     train = small_sac if kind in ON_A_REPLAY else small_run
-    return train(path, **{"steps": 2000, "stop_at": 400, "eval_every": 0, **KINDS[kind], **settings}).path
+    return train(path, **{"steps": 600, "stop_at": 200, "eval_every": 0, **KINDS[kind], **settings}).path
 
 
 @pytest.fixture(
@@ -53,7 +53,7 @@ def trained_runs(kind, tmp_path_factory) -> Path:
     """A folder with a member, and a donor that has trained longer."""
     folder: Path = tmp_path_factory.mktemp("trained")
     trained(folder / "own", kind)
-    trained(folder / "donor", kind, seed=5, stop_at=700)
+    trained(folder / "donor", kind, seed=5, stop_at=300)
     return folder
 
 
@@ -131,7 +131,7 @@ def test_a_copy_is_resumed_and_learns_on_from_the_donors_weights(runs):
 @pytest.mark.parametrize("kind", ["several policies", *thorough("several policies with a replay")])
 @pytest.mark.parametrize("optimizer", [False, *thorough(True)])
 def test_a_copy_has_all_policies_of_the_donor(tmp_path, kind, optimizer):
-    runs = [trained(tmp_path / "own", kind), trained(tmp_path / "donor", kind, seed=5, stop_at=700)]
+    runs = [trained(tmp_path / "own", kind), trained(tmp_path / "donor", kind, seed=5, stop_at=300)]
     before, after, donor = copied(runs, optimizer=optimizer)
     assert before.state is not None and after.state is not None and donor.state is not None  # noqa: PT018
     assert list(after.policies) == list(donor.policies) == ["cat", "dog"]

@@ -36,11 +36,12 @@ from offbeat.core.errors import ConfigError
 from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.progress import JobCounts, Silent
 from offbeat.experiments.running import JobOutcome
+from offbeat.plots.runs import runs_of
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
 from offbeat.population.members import MemberJob, Scoring, Training
 from offbeat.population.population import RESTARTS_AFTER_KILL, Population
-from offbeat.population.report import write_report
+from offbeat.population.report import rows_of, write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 from offbeat.run_directory.names import LEDGER
 
@@ -51,6 +52,23 @@ def finished(tmp_path_factory) -> Population:
     done = population(tmp_path_factory.mktemp("finished"))
     assert not run_here(done).failed
     return done
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Population:
+    """A small population that was run in one order, to its end."""
+    done = small_population(tmp_path_factory.mktemp("undisturbed"))
+    assert not run_here(done).failed
+    assert copies_of(done)
+    return done
+
+
+@pytest.fixture(scope="module")
+def winner(finished) -> int:
+    """The winner that the report of the finished population has."""
+    winner = write_report(finished.plan, finished.directory, finished.family())
+    assert winner is not None
+    return winner
 
 
 def copies_of(done: Population) -> list[Any]:
@@ -84,24 +102,23 @@ def test_with_a_lag_the_tree_does_not_depend_on_the_order_either(tmp_path):
 
 def test_another_seed_gives_another_tree(finished, tmp_path):
     other = population(tmp_path, seeds=[2])
-    run_here(other, stop=lambda job: isinstance(job, MemberJob) and job.generation == 1)
-    assert copies_of(other)
-    assert not set(tree_of(other)) <= set(tree_of(finished))
+    assert other.family().seed != finished.family().seed
+    assert all(other.family().values(member, 0) != finished.family().values(member, 0) for member in range(3))
 
 
-def test_a_population_that_ends_before_any_process_or_in_a_copy_continues_to_the_same_tree(finished, tmp_path):
-    again = population(tmp_path)
+def test_a_population_that_ends_before_any_process_or_in_a_copy_continues_to_the_same_tree(undisturbed, tmp_path):
+    again = small_population(tmp_path)
     for kind, before in [(Training, 0), (Scoring, 0), (Scoring, 1)]:
         assert ends_at(again, kind, before)
     broken = patch("offbeat.population.population.with_policies_of", side_effect=KeyboardInterrupt)
     with broken, pytest.raises(KeyboardInterrupt):
         run_here(again)
     assert copies_of(again)  # it was decided, but not made
-    for kind, before in [(Training, 0), (Scoring, 0), (Training, 1), (Scoring, 1)]:
-        assert ends_at(again, kind, before)
+    for kind in (Training, Scoring):
+        assert ends_at(again, kind, 0)
     run_here(again)
-    assert tree_of(again) == tree_of(finished)
-    assert weights(again) == weights(finished)
+    assert tree_of(again) == tree_of(undisturbed)
+    assert weights(again) == weights(undisturbed)
 
 
 def ends_at(one: Population, kind: type[Any], before: int) -> bool:
@@ -149,7 +166,7 @@ def test_a_copy_has_all_policies_and_the_mutated_setting_of_one_policy(tmp_path)
     fox = {
         "agents": "cart_0",
         "train": False,
-        "init_from": str(small_run(tmp_path / "fox", CARTS, hidden_sizes=(8,)).path),
+        "init_from": str(small_run(tmp_path / "fox", CARTS, steps=64, hidden_sizes=(8,)).path),
     }
     own = {
         "dog": {"settings": {"learning_rate": {**TABLE["mutate"]["learning_rate"], "initial": "settings"}}},
@@ -201,9 +218,9 @@ def test_every_member_trains_for_all_steps(finished):
 
 @pytest.mark.parametrize("lag", [0, *thorough(1)])
 def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
-    one = population(tmp_path, {"lag": lag})
+    one = population(tmp_path, {"members": 2, "lag": lag})
     run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 2)
-    done = [one.family().ledger.finished(member) for member in range(3)]
+    done = [one.family().ledger.finished(member) for member in range(2)]
     assert max(done) == 2
     kept = {int(path.name.rpartition("-")[2]) for path in (one.path / "kept").iterdir()}
     assert kept == set(range(max(0, min(done) - 1 - lag), max(done)))
@@ -212,17 +229,16 @@ def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
     assert [path.name for path in (one.path / "kept").iterdir()] == [".nfs-of-a-file-server"]
 
 
-def test_a_damaged_checkpoint_fails_the_generation_of_the_member_that_copies_it_with_the_reason(finished, tmp_path):
-    one = population(tmp_path)
-    run_here(one, stop=lambda job: isinstance(job, Scoring) and len(one.family().ledger.scores) == 2)
+def test_a_damaged_checkpoint_fails_the_member_that_copies_it_with_the_reason(tmp_path):
+    one = small_population(tmp_path)
+    run_here(one, stop=lambda job: isinstance(job, Scoring) and len(one.family().ledger.scores) == 1)
     for kept in (one.path / "kept").iterdir():
         (kept / "weights.safetensors").unlink()  # a hard link: that of the run stays
         (kept / "weights.safetensors").write_bytes(b"")
-    assert not run_here(one).failed
-    copies = [decision for decision in copies_of(finished) if decision.generation == 0]
-    failures = one.family().ledger.failures
-    assert sorted(failures) == [(decision.member, 1) for decision in copies]
-    assert "damaged" in failures[copies[0].member, 1].reason
+    failed = run_here(one).failed
+    (copy,) = copies_of(one)
+    assert list(failed) == [copy.member]
+    assert "damaged" in failed[copy.member].reason
 
 
 def test_a_member_whose_run_directory_is_missing_is_not_trained_from_new_weights(tmp_path):
@@ -251,12 +267,10 @@ def test_a_dry_run_prints_the_evaluation_of_a_member_whose_training_has_ended(tm
 
 
 def test_the_curves_of_all_members_are_plotted(finished):
-    assert offbeat("plot", finished.path).code == 0
-    assert (finished.path / "return.png").is_file()
+    assert runs_of(finished.path) == [finished.path / f"member-{member:03}" for member in range(3)]
 
 
-def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_winner(finished):
-    winner = write_report(finished.plan, finished.directory, finished.family())
+def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_winner(finished, winner):
     header, *rows = (finished.path / "table.csv").read_text().splitlines()
     assert header == "generation,member,env_steps,score,copied_member,copied_generation,gamma,learning_rate"
     assert len(rows) == 3 * 3
@@ -274,9 +288,8 @@ def test_each_panel_of_values_has_its_key_as_title(finished):
     assert [(axes.get_title(), axes.get_ylabel()) for axes in panels] == [("1 - gamma", ""), ("learning_rate", "")]
 
 
+@pytest.mark.usefixtures("winner")
 def test_a_population_has_the_files_that_the_page_lists(finished):
-    write_report(finished.plan, finished.directory, finished.family())
-    (finished.path / "return.png").unlink(missing_ok=True)  # of `offbeat plot`
     logs = {"member-N.log"}  # of processes, which this population has none of
     assert directory_at(finished.path, 1) | logs == directory_on("docs/how-to/populations.md")
 
@@ -375,24 +388,21 @@ def test_a_killed_process_is_started_again_a_limited_number_of_times(tmp_path):
 
 @pytest.mark.parametrize("lag", [1, *thorough(0)])
 def test_a_failed_member_continues_with_the_next_generation_once_the_others_need_its_score(tmp_path, lag):
-    one = population(tmp_path, {"lag": lag})
+    one = population(tmp_path, {"members": 2, "lag": lag})
     schedule = begun(one)
     stopped = small_run(one.path / "member-000", seed=5, **{**SETTINGS, "stop_at": 128})
     schedule.failed[0] = JobOutcome(schedule.first_jobs()[0], "failed", "broken\nby a test")
     ended = finish(schedule)
     assert not schedule.failed
     ledger = one.family().ledger
-    assert [ledger.finished(member) for member in range(3)] == [3, 3, 3]
+    assert [ledger.finished(member) for member in range(2)] == [3, 3]
     failure = Failure(0, 0, stopped.metrics["env_steps"], "broken by a test")
     assert list(ledger.failures.values()) == [failure]
-    assert ended.index("member-000 generation 1") > ended.index(f"member-002 generation {lag} evaluation")
+    assert ended.index("member-000 generation 1") > ended.index(f"member-001 generation {lag} evaluation")
     assert ledger.decisions[0, lag].reason.startswith("it has failed, against score") is (lag == 0)
     assert lag or ledger.decisions[0, 0].donor is not None  # with the lag it has a score since then
-    winner = write_report(one.plan, one.directory, one.family())
-    assert winner is not None
-    rows = (one.path / "table.csv").read_text().splitlines()
-    assert len(rows) == 1 + 3 * 3
-    assert sum("broken by a test" in row for row in rows) == 1
+    assert one.family().winner(2) is not None
+    assert [row["failed"] for row in rows_of(one.family())] == ["broken by a test", *[None] * 5]
 
 
 def test_a_member_that_fails_before_its_first_checkpoint_starts_anew_in_the_next_generation(tmp_path):
@@ -412,17 +422,19 @@ def test_a_member_that_fails_before_its_first_checkpoint_starts_anew_in_the_next
     assert str(one.counts(ledger)) == "6 of 8 trainings and evaluations finished, 1 failed"
 
 
-def test_a_process_that_cannot_start_is_counted_as_failed_with_the_reason(tmp_path):
+def test_processes_that_cannot_start_are_counted_as_failed_with_the_reason(tmp_path):
     one = small_population(tmp_path)
-    run_here(one, stop=lambda job: isinstance(job, Training) and job.generation == 1)
-    kept = next(each.member for each in one.family().ledger.decisions.values() if each.donor is None)
-    (one.path / f"member-{kept:03}").rename(tmp_path / "moved")
+    run_here(one, stop=is_of_the_next_generation)
+    names = ["member-000", "member-001"]
+    for name in names:
+        (one.path / name).rename(tmp_path / name)
     seen = Seen()
     result = one.run(LocalLauncher(one.configs, 1), seen)
     assert result.exit_code == 1
-    assert [outcome.job.name for outcome in result.failed] == [f"member-{kept:03} generation 1"]
-    assert any(message.startswith(f"member-{kept:03} generation 1 failed: ") for message in seen.messages)
-    assert str(seen.counts) == "6 of 8 trainings and evaluations finished, 1 failed"
+    assert sorted(outcome.job.name for outcome in result.failed) == [f"{name} generation 1" for name in names]
+    for name in names:
+        assert any(f"{name} generation 1 failed: {one.path / name} has no checkpoint" in each for each in seen.messages)
+    assert str(seen.counts) == "4 of 8 trainings and evaluations finished, 2 failed"
 
 
 class Seen(Silent):
@@ -444,8 +456,8 @@ def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_st
     finish(schedule, lambda job: job.name == "member-001 generation 1")
     assert list(schedule.failed) == [1]
     assert not one.family().ledger.failures
-    assert write_report(one.plan, one.directory, one.family()) is None
-    assert write_report(one.plan, one.directory, one.family(), schedule.failed) == 0
+    assert one.family().winner(1) is None
+    assert one.family().winner(1, schedule.failed) == 0
     assert not run_here(one).failed
     assert one.family().ledger.finished(1) == 2
 
@@ -468,30 +480,22 @@ def processes_of(path: Path) -> list[int]:
     return [pid for pid in pids if is_alive(pid)]
 
 
-@pytest.mark.parametrize(("generations", "lag"), [(2, 0), *thorough((4, 1))])
-def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(tmp_path, generations, lag):
-    table = {"members": 2, "lag": lag}
-    settings = {**SETTINGS, "steps": generations * 256}
-    undisturbed = population(tmp_path / "undisturbed", table, settings=settings)
-    run_here(undisturbed)
-    assert copies_of(undisturbed)
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    (folder / "spec.toml").write_text(population_text(table, settings=settings))
-    path = folder / "experiments/spec"
-    started = Started(["run", "spec.toml", "--jobs", "2"], folder)
+def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(undisturbed, tmp_path):
+    (tmp_path / "spec.toml").write_text((undisturbed.path.parent / "spec.toml").read_text())
+    path = tmp_path / "experiments/spec"
+    started = Started(["run", "spec.toml", "--jobs", "2"], tmp_path)
     started.wait_until(lambda: (path / LEDGER).exists() and bool(processes_of(path)))
     orphans = processes_of(path)
     started.end(signal.SIGKILL)
-    assert len(Ledger.read(path / LEDGER).scores) < 2 * generations
+    assert len(Ledger.read(path / LEDGER).scores) < 4
     where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
-    with chdir(folder), patch.dict(os.environ, where):
+    with chdir(tmp_path), patch.dict(os.environ, where):
         said = offbeat("run", "spec.toml", "--jobs", "1", "--progress", "lines")
     assert said.code == 0, said
     assert not any(is_alive(pid) for pid in orphans)
     assert "the winner is member-00" in said.out
-    with chdir(folder):
-        killed = Population(folder / "spec.toml", path)
+    with chdir(tmp_path):
+        killed = Population(tmp_path / "spec.toml", path)
     assert tree_of(killed) == tree_of(undisturbed)
     assert weights(killed) == weights(undisturbed)
 
