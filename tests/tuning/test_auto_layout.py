@@ -32,7 +32,7 @@ from offbeat.tuning.auto_layout import (
     with_measured_topology,
 )
 from offbeat.tuning.chosen_layout import ChosenLayout
-from offbeat.tuning.costs import Cost
+from offbeat.tuning.costs import Cost, EnvStepper
 
 REASON = (
     r"\d+ actors? x \d+ envs?, \d+ learner threads?: env [\d.]+ us, act [\d.]+ us, learn [\d.]+ us per env step on "
@@ -58,14 +58,6 @@ def measured(env: str = "CartPole-v1", **settings: Any) -> Any:
     return resolve("ppo", env, flags={**SMALL, "runtime": "threads", **BATCH, **settings})
 
 
-class Waiting(Wanderer):
-    """Waits a millisecond for each step, as for a simulator elsewhere."""
-
-    def step(self, action: Any) -> Any:
-        time.sleep(0.001)
-        return super().step(action)
-
-
 class SlowToMake(Wanderer):
     """Takes a while to make."""
 
@@ -73,25 +65,27 @@ class SlowToMake(Wanderer):
 
     def __init__(self) -> None:
         SlowToMake.made += 1
-        time.sleep(0.3)
+        time.sleep(0.02)
 
 
 class Failing(Wanderer):
-    """Raises in the 20th step of its life, which preflight does not reach, as long as there are failures left."""
+    """Raises in its first step, as long as there are failures left. The first one that is made, by preflight, works."""
 
     left = 0
-    age = 0
+    made = 0
+
+    def __init__(self) -> None:
+        Failing.made += 1
+        self.works = Failing.made == 1
 
     def step(self, action: Any) -> Any:
-        self.age += 1
-        if self.age == 20 and Failing.left:
+        if Failing.left and not self.works:
             Failing.left -= 1
             raise ConnectionError("the simulator is gone")
         return super().step(action)
 
 
 ENVS: dict[str, Any] = {
-    "auto_layout/Waiting-v0": Waiting,
     "auto_layout/SlowToMake-v0": SlowToMake,
     "auto_layout/Failing-v0": Failing,
 }
@@ -205,12 +199,15 @@ def test_a_given_topology_is_not_measured():
     assert with_measured_topology(config) == ChosenLayout(config)
 
 
-def test_more_actors_than_cores_are_considered_only_for_envs_that_wait():
-    config = measured("auto_layout/Waiting-v0", envs_per_actor=8 * usable_cores() * ACTORS_PER_CORE)
-    assert with_measured_topology(config)[0].runtime.actors > usable_cores()
+@pytest.mark.parametrize("cost", [Cost(1e6, 1e6), Cost(1.0, 1e6, waits=True)])  # much more than all else
+def test_more_actors_than_cores_are_considered_only_for_envs_that_wait(monkeypatch, cost):
+    monkeypatch.setattr(EnvStepper, "cost", lambda *_: cost)
+    actors = with_measured_topology(measured(envs_per_actor=8 * usable_cores() * ACTORS_PER_CORE))[0].runtime.actors
+    assert actors == usable_cores() * (ACTORS_PER_CORE if cost.waits else 1)
 
 
-def test_envs_that_are_slow_to_create_are_not_created_for_every_topology():
+def test_envs_that_are_slow_to_create_are_not_created_for_every_topology(monkeypatch):
+    monkeypatch.setattr(auto_layout, "ENVS_S", 0.1)
     SlowToMake.made = 0
     with_measured_topology(measured("auto_layout/SlowToMake-v0"))
     assert SlowToMake.made == 2, "one before anything begins, and one that is measured"
@@ -218,9 +215,9 @@ def test_envs_that_are_slow_to_create_are_not_created_for_every_topology():
 
 @pytest.mark.parametrize(("settings", "budget"), [({}, 5), ({"runtime": "processes", "restart_budget": 2}, 2)])
 def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_budget(settings, budget, monkeypatch):
-    monkeypatch.setattr(auto_layout, "STEPS_S", 0.3)  # in which it fails so often
     said: list[str] = []
-    Failing.left = budget
+    monkeypatch.setattr(Failing, "made", 0)
+    monkeypatch.setattr(Failing, "left", budget)
     with_measured_topology(measured("auto_layout/Failing-v0", **settings), said.append)
     assert Failing.left == 0
     assert [text.splitlines()[0].rpartition("; ")[2] for text in said] == [
@@ -231,13 +228,12 @@ def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_bu
 
 
 def test_an_env_that_fails_too_often_during_measurement_ends_the_run_with_a_message(monkeypatch):
-    monkeypatch.setattr(auto_layout, "STEPS_S", 30.0)  # until it has failed
-    Failing.left = 10**9
+    monkeypatch.setattr(Failing, "made", 0)
+    monkeypatch.setattr(Failing, "left", 10**9)
     with pytest.raises(
         EnvFailed, match=r"while auto layout measured the envs: .*simulator is gone.*budget of 1 is"
     ) as caught:
         with_measured_topology(measured("auto_layout/Failing-v0", runtime="processes", restart_budget=1))
-    Failing.left = 0
     assert "raise ConnectionError" in "".join(caught.value.__notes__)
 
 

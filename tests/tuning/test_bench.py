@@ -93,11 +93,10 @@ def test_a_speed_above_the_limit_is_refused_as_measured_wrongly():
         results(topology(), COSTS, Speed(1.06 * 31_250, 0, 0, 0, last_step=9))
 
 
+@pytest.mark.usefixtures("measured_briefly")
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_every_paced_runtime_is_measured_with_its_own_topology_and_lag(monkeypatch, name):
-    monkeypatch.setattr(bench, "SECONDS", 0.03)
-    monkeypatch.setattr(bench, "MAX_FRACTION", 1000.0)  # so short a measurement may well be wrong
-    result = bench.report(small(runtime=name, actors=2, max_lag=2), 0.1, print)
+def test_every_paced_runtime_is_measured_with_its_own_topology_and_lag(name):
+    result = bench.report(small(runtime=name, actors=2, max_lag=2), 0.0, print)
     costs = Costs(result["c_env_us"], result["c_act_us"], result["c_learn_us"], learn_wall=0.0)
     ideal = costs.speed_model(topology_of(small(runtime=name, actors=2, max_lag=2), 1)).with_ideal_learner()
     assert result["layout_limit_sps"] == pytest.approx(ideal.limit_sps)
@@ -109,11 +108,11 @@ def test_every_paced_runtime_is_measured_with_its_own_topology_and_lag(monkeypat
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_an_act_only_measurement_does_not_learn(name):
     config = small(runtime=name, actors=2, env="Pendulum-v1")
-    assert bench.sampling_sps(config, 0.1, print) > 0
+    assert bench.sampling_sps(config, 0.0, print) > 0
     parts = build(config)
     try:
         before = {name: array.copy() for name, array in parts.policy.algorithm.weights().items()}
-        acting_speed(parts, 0.1, print)
+        acting_speed(parts, 0.0, print)
         assert all((parts.policy.algorithm.weights()[name] == array).all() for name, array in before.items())
     finally:
         parts.close()
@@ -123,7 +122,7 @@ def test_an_act_only_measurement_does_not_learn(name):
 def test_the_last_learned_batch_is_unchanged_after_the_actors_have_ended(name):
     parts = build(small(runtime=name, actors=2, max_lag=1))
     try:
-        last = learning_speed(parts, 0.1, print).last_step
+        last = learning_speed(parts, 0.0, print).last_step
         versions = unrolls_of(parts).arrays_of(last)["behavior_version"]
         assert versions.min() >= last - 1
         assert versions.max() <= last
@@ -179,7 +178,7 @@ def test_the_thread_that_loads_ahead_has_ended_when_the_actors_are_closed(monkey
     monkeypatch.setattr("offbeat.tuning.run_speed.acting_of", acting_of)
     parts = build(small(runtime="threads", max_lag=1, load_ahead=1))
     try:
-        learning_speed(parts, 0.1, print)
+        learning_speed(parts, 0.0, print)
         assert parts.timings.seconds["learn/load_wait"] > 0
     finally:
         parts.close()

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from contextlib import closing
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +18,16 @@ from offbeat.config.resolve import resolve
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
 from offbeat.runtime.runtimes import build
-from offbeat.tuning.costs import Cost, EnvStepper, MeasuredPolicy, Meter, _SchedulerTimes, act_cost, learn_cost
+from offbeat.tuning.costs import (
+    Cost,
+    EnvStepper,
+    MeasuredPolicy,
+    Meter,
+    _empty_block_s,
+    _SchedulerTimes,
+    act_cost,
+    learn_cost,
+)
 from offbeat.tuning.recorded_envs import RecordedEnvs
 
 
@@ -122,6 +131,13 @@ def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative(
     assert cost.wall == pytest.approx(160_000)
     monkeypatch.setattr("offbeat.tuning.costs._empty_block_s", lambda: (1e3, 1e3))
     assert meter.cost(10)[:2] == (0, 0)
+
+
+def test_waiting_for_a_core_is_no_overhead_of_the_meter(monkeypatch):
+    now = count()
+    monkeypatch.setattr("offbeat.tuning.costs.perf_counter", lambda: float(next(now)))
+    monkeypatch.setattr(_SchedulerTimes, "without_core_s", lambda _: float(next(now)))  # all the time that passes
+    assert _empty_block_s()[1] == 0
 
 
 def test_all_env_groups_are_stepped_in_a_measurement(begun):

@@ -38,6 +38,7 @@ def acted(begun: Callable[..., Any], env: str, **flags: Any) -> tuple[PacedParts
     return parts, acting
 
 
+@pytest.mark.usefixtures("measured_briefly")
 @pytest.mark.parametrize(
     ("env", "flags"),
     [
@@ -47,23 +48,20 @@ def acted(begun: Callable[..., Any], env: str, **flags: Any) -> tuple[PacedParts
         *thorough((CARTS, {"runtime": "serial"}), (NIM, {"runtime": "serial"})),
     ],
 )
-def test_bench_measures_worlds_with_all_policies(monkeypatch, env, flags):
-    monkeypatch.setattr(bench, "SECONDS", 0.03)
-    monkeypatch.setattr(bench, "MAX_FRACTION", 1000.0)  # so short a measurement may well be wrong
-    result = bench.report(small(env, **flags), 0.1, print)
+def test_bench_measures_worlds_with_all_policies(env, flags):
+    result = bench.report(small(env, **flags), 0.0, print)
     assert min(result[key] for key in KEYS) > 0
 
 
-def test_agent_steps_per_second_are_the_decisions_of_all_policies_that_learn(monkeypatch):
-    monkeypatch.setattr(bench, "SECONDS", 0.05)
-    monkeypatch.setattr(bench, "MAX_FRACTION", 1000.0)
-    separate = bench.report(small(MIXED, runtime="threads", policies="separate"), 0.1, print)
+@pytest.mark.usefixtures("measured_briefly")
+def test_agent_steps_per_second_are_the_decisions_of_all_policies_that_learn():
+    separate = bench.report(small(MIXED, runtime="threads", policies="separate"), 0.0, print)
     assert min(separate[key] for key in KEYS) > 0
     assert separate["achieved_agent_sps"] == pytest.approx(3 * separate["achieved_sps"]), "three agents always decide"
 
 
 def test_acting_without_a_learner_is_measured_in_env_steps_of_worlds():
-    assert bench.sampling_sps(small(MIXED, runtime="serial", policies="separate"), 0.1, print) > 0
+    assert bench.sampling_sps(small(MIXED, runtime="serial", policies="separate"), 0.0, print) > 0
 
 
 def test_every_policy_learns_in_each_measured_learning_step(begun):

@@ -144,12 +144,15 @@ class _SchedulerTimes:
 
 
 def _empty_block_s() -> tuple[float, float]:
-    """Return the CPU time and the wall time of an empty `with` block, in seconds: reading the clocks takes time too."""
+    """Return the CPU time and the wall time of an empty `with` block, in seconds: reading the clocks takes time too.
+
+    The wall time is that with a core: on a busy machine, waiting for one takes much longer than the block.
+    """
     meter, blocks = Meter(), 300
     for _ in range(blocks):
         with meter:
             pass
-    return meter.cpu / blocks, meter.wall / blocks
+    return meter.cpu / blocks, max(0.0, meter.wall - meter.without_core) / blocks
 
 
 def counted_for(seconds: float) -> Iterator[int]:
