@@ -48,7 +48,7 @@ from offbeat.experiments.running import Pool
 from offbeat.experiments.trials import Trial, trial_of
 from offbeat.plots.runs import runs_of
 
-LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500, "eval_every": 2000, "eval_episodes": 3}
+LONG: dict[str, Any] = {**TINY, "steps": 6000, "checkpoint_every": 1000, "eval_every": 2000, "eval_episodes": 3}
 RATES = (0.001, 0.003)
 SEEDS = (1, 2)
 TARGET = 60.0
@@ -59,6 +59,12 @@ def in_order(folder: Path, *arguments: str) -> CommandResult:
     where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
     with chdir(folder), patch.dict(os.environ, where):
         return offbeat("run", "spec.toml", *arguments)
+
+
+@pytest.fixture
+def without_pictures(monkeypatch) -> None:
+    """Draw no pictures: those of the scenario are looked at."""
+    monkeypatch.setattr(experiment_module, "plot_experiment", lambda *_: None)
 
 
 class Scenario(NamedTuple):
@@ -154,6 +160,7 @@ def test_a_session_that_was_resumed_has_the_bits_of_a_separate_run(scenario, tmp
     assert (run / "config.toml").read_text() == (alone / "config.toml").read_text()
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_finished_experiment_starts_no_session(scenario):
     before = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
     said = in_order(scenario.folder)
@@ -253,7 +260,7 @@ def test_the_experiment_record_has_the_versions_of_each_start(scenario):
     trial = tomllib.loads((scenario.experiment / "trial-001/trial.toml").read_text())
     assert trial["searched"] == {"learning_rate": 0.003}
     assert trial["ppo"]["learning_rate"] == 0.003
-    assert trial["run"]["steps"] == 8000
+    assert trial["run"]["steps"] == LONG["steps"]
 
 
 def test_the_command_of_a_session_can_be_run_again(scenario):
@@ -266,10 +273,11 @@ def test_the_command_of_a_session_can_be_run_again(scenario):
 # --- what goes wrong ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_failed_session_does_not_stop_the_others_and_is_retried(tmp_path):
     write_spec(
         tmp_path / "spec.toml", env=None, envs=["runs/RaisesUntilMended-v0", "CartPole-v1"], seeds=[1],
-        imports=["tests.sample_envs.run_envs"], settings={**TINY, "steps": 1600, "checkpoint_every": 256},
+        imports=["tests.sample_envs.run_envs"], settings={**TINY, "steps": 900, "checkpoint_every": 256},
     )  # fmt: skip
     said = in_order(tmp_path, "--trust-code")
     experiment = tmp_path / "experiments/spec"
@@ -286,7 +294,7 @@ def test_a_failed_session_does_not_stop_the_others_and_is_retried(tmp_path):
     said = in_order(tmp_path, "--trust-code")
     assert said.code == 0, said
     assert "trial-000/seed-1 resumes from its checkpoint" in said.err
-    assert lines_of(experiment / "trial-000/seed-1")[-1]["env_steps"] >= 1600
+    assert lines_of(experiment / "trial-000/seed-1")[-1]["env_steps"] >= 900
 
 
 def test_an_experiment_that_another_process_uses_is_refused(tmp_path, monkeypatch):
@@ -330,12 +338,13 @@ def test_a_second_signal_in_the_report_ends_the_command_after_it(tmp_path, monke
 def begun(tmp_path, monkeypatch) -> Path:
     """An experiment whose first session has stopped early."""
     monkeypatch.chdir(tmp_path)
-    settings = {**TINY, "steps": 10**8, "stop_at": 1500}
+    settings = {**TINY, "steps": 10**8, "stop_at": 500}
     write_spec(tmp_path / "spec.toml", settings=settings, seeds=[1, 2])
-    small_run(tmp_path / "experiments/spec/trial-000/seed-1", **{**TINY, "steps": 10**8, "stop_at": 500, "seed": 1})
+    small_run(tmp_path / "experiments/spec/trial-000/seed-1", **{**TINY, "steps": 10**8, "stop_at": 200, "seed": 1})
     return tmp_path / "experiments/spec"
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_resumed_session_stops_where_the_spec_ends(begun):
     (begun / "trial-000/seed-2").mkdir()
     (begun / "trial-000/seed-2/notes.txt").write_text("mine")
@@ -345,7 +354,7 @@ def test_a_resumed_session_stops_where_the_spec_ends(begun):
     assert said.code == 0, said
     for seed in (1, 2):
         steps = lines_of(begun / f"trial-000/seed-{seed}")[-1]["env_steps"]
-        assert 1500 <= steps < 1600
+        assert 500 <= steps < 600
     assert "resume" in (begun / "trial-000/seed-1.log").read_text()
     assert "trial-000/seed-2 had no checkpoint" in said.err
     assert (begun / "trial-000/seed-2.lost-1/notes.txt").read_text() == "mine"
@@ -359,6 +368,7 @@ def record_of(experiment: Path) -> dict[str, Any]:
     return {"spec": spec.identity(), "seeds": list(spec.seeds), "trials": spec.trials_per_env, "made_with": []}
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_an_optuna_search_resumes_with_its_earlier_results(tmp_path):
     pytest.importorskip("optuna")
     over = {"learning_rate": {"low": 1e-4, "high": 1e-2, "scale": "log"}, "hidden_sizes": [[8], [16]]}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.support.progress import Clock
 
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.progress import Dashboard, JobCounts, JobProgress, Lines, Silent, make_view
@@ -18,16 +19,6 @@ ROWS = [
     JobProgress("trial-000/seed-2", 100_000, {}, state="starting"),
     JobProgress("t/s", 10, LINE, state="stopping"),
 ]
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_row_shows_the_progress_and_the_return_of_a_session():
