@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.support.progress import ABOUT, status
+from tests.support.progress import ABOUT, Clock, status
 from tests.support.runs import small_run
 
 from offbeat.config.runtimes import RUNTIMES
@@ -21,17 +21,6 @@ from offbeat.metrics.progress import Lines, Rates, Silent, title_of, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
 from offbeat.runtime import run_metrics
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
 
 WAITS: dict[str, Any] = {
     "actor_wait_fraction": 0.71,

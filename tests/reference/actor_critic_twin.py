@@ -1,4 +1,4 @@
-"""What the slow twins of SAC and TD3 share: ordinary modules in float64, each with an optimizer of torch's."""
+"""What the slow twins of algorithms on a replay share: ordinary modules in float64, with optimizers of torch's."""
 
 from __future__ import annotations
 
@@ -9,40 +9,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from offbeat.algorithms.dqn import DQNConfig
 from offbeat.algorithms.replay_actor_critic_config import EmaCriticsConfig
 
 Rows = NDArray[Any]
 
 
-class ActorCriticTwin:
-    """A policy and a list of critics, each an ordinary module, and the slow copies of the critics."""
+class NetworkTwin:
+    """A policy as an ordinary module."""
 
-    def __init__(self, config: EmaCriticsConfig, weights: Mapping[str, Rows]) -> None:
+    def __init__(self, config: EmaCriticsConfig | DQNConfig, weights: Mapping[str, Rows]) -> None:
         """Start with the weights of a checkpoint."""
-        self._activation, self._critics, self._layer_norm = config.activation, config.critics, config.layer_norm
+        self._activation = config.activation
         self._max_grad_norm, self._ema_rate = config.max_grad_norm, config.ema_rate
         self._layers = len((256, 256) if config.hidden_sizes is None else config.hidden_sizes) + 1
         self.policy = self.policy_of(weights)
-        self.critics, self.ema = (self._ensemble(weights, name) for name in ("critics", "ema_critics"))
-        self.optimizers = {
-            "critic": torch.optim.Adam(self.critics.parameters(), eps=config.adam_eps),
-            "policy": torch.optim.Adam(self.policy.parameters(), eps=config.adam_eps),
-        }
+        self.optimizers = {"policy": torch.optim.Adam(self.policy.parameters(), eps=config.adam_eps)}
 
     def policy_of(self, weights: Mapping[str, Rows], prefix: str = "") -> nn.Sequential:
         names = [*(f"policy_body.{i}" for i in range(self._layers - 1)), "policy_head"]
         return self._stack([(weights[f"{prefix}{name}.weight"], weights[f"{prefix}{name}.bias"]) for name in names])
-
-    def _ensemble(self, weights: Mapping[str, Rows], name: str) -> nn.ModuleList:
-        stacks = []
-        for e in range(self._critics):
-            arrays = [
-                (weights[f"{name}.weights.{i}"][e], weights[f"{name}.biases.{i}"][e]) for i in range(self._layers)
-            ]
-            hidden = range(self._layers - 1 if self._layer_norm else 0)
-            norms = [(weights[f"{name}.scales.{i}"][e], weights[f"{name}.shifts.{i}"][e]) for i in hidden]
-            stacks.append(self._stack(arrays, norms))
-        return nn.ModuleList(stacks)
 
     def _stack(self, arrays: list[tuple[Rows, Rows]], norms: list[tuple[Rows, Rows]] | None = None) -> nn.Sequential:
         modules: list[nn.Module] = []
@@ -59,20 +45,45 @@ class ActorCriticTwin:
 
     def step(self, group: str, loss: Any, rates: Mapping[str, float]) -> None:
         """Make a step of torch's Adam, with the norm of the gradients clipped if the config says so."""
-        optimizer = self.optimizers[group]
-        optimizer.zero_grad()
-        loss.backward()
-        [parameters] = optimizer.param_groups
-        parameters["lr"] = rates[group]
-        if self._max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(parameters["params"], self._max_grad_norm)
-        optimizer.step()
+        adam_step(self.optimizers[group], loss, rates[group], self._max_grad_norm)
 
     @torch.no_grad()
     def follow(self, slow: nn.Module, fast: nn.Module) -> None:
         """Move the parameters of a slow copy towards those of its network."""
         for slow_one, fast_one in zip(slow.parameters(), fast.parameters(), strict=True):
             slow_one.copy_((1 - self._ema_rate) * slow_one + self._ema_rate * fast_one)
+
+    def policy_arrays(self, policy: nn.Sequential, prefix: str) -> dict[str, Rows]:
+        """Return the parameters of a policy, by their names with a prefix."""
+        return {f"{prefix}{name}": tensor.detach().numpy() for name, tensor in self._policy_arrays(policy)}
+
+    def _policy_arrays(self, policy: nn.Sequential) -> Iterator[tuple[str, Tensor]]:
+        linear = [layer for layer in policy if isinstance(layer, nn.Linear)]
+        for i, layer in enumerate(linear):
+            name = f"policy_body.{i}" if i < len(linear) - 1 else "policy_head"
+            yield from ((f"{name}.weight", layer.weight), (f"{name}.bias", layer.bias))
+
+
+class ActorCriticTwin(NetworkTwin):
+    """A policy and a list of critics, each an ordinary module, and the slow copies of the critics."""
+
+    def __init__(self, config: EmaCriticsConfig, weights: Mapping[str, Rows]) -> None:
+        """Start with the weights of a checkpoint."""
+        super().__init__(config, weights)
+        self._critics, self._layer_norm = config.critics, config.layer_norm
+        self.critics, self.ema = (self._ensemble(weights, name) for name in ("critics", "ema_critics"))
+        self.optimizers["critic"] = torch.optim.Adam(self.critics.parameters(), eps=config.adam_eps)
+
+    def _ensemble(self, weights: Mapping[str, Rows], name: str) -> nn.ModuleList:
+        stacks = []
+        for e in range(self._critics):
+            arrays = [
+                (weights[f"{name}.weights.{i}"][e], weights[f"{name}.biases.{i}"][e]) for i in range(self._layers)
+            ]
+            hidden = range(self._layers - 1 if self._layer_norm else 0)
+            norms = [(weights[f"{name}.scales.{i}"][e], weights[f"{name}.shifts.{i}"][e]) for i in hidden]
+            stacks.append(self._stack(arrays, norms))
+        return nn.ModuleList(stacks)
 
     def arrays(self) -> dict[str, Rows]:
         """Return all that is learned, by the names of a checkpoint."""
@@ -88,15 +99,16 @@ class ActorCriticTwin:
                 arrays[f"{name}.shifts.{i}"] = torch.stack([norm.bias for norm in norms])
         return {name: tensor.detach().numpy() for name, tensor in arrays.items()}
 
-    def policy_arrays(self, policy: nn.Sequential, prefix: str) -> dict[str, Rows]:
-        """Return the parameters of a policy, by their names with a prefix."""
-        return {f"{prefix}{name}": tensor.detach().numpy() for name, tensor in self._policy_arrays(policy)}
 
-    def _policy_arrays(self, policy: nn.Sequential) -> Iterator[tuple[str, Tensor]]:
-        linear = [layer for layer in policy if isinstance(layer, nn.Linear)]
-        for i, layer in enumerate(linear):
-            name = f"policy_body.{i}" if i < len(linear) - 1 else "policy_head"
-            yield from ((f"{name}.weight", layer.weight), (f"{name}.bias", layer.bias))
+def adam_step(optimizer: torch.optim.Optimizer, loss: Any, rate: float, max_grad_norm: float | None) -> None:
+    """Make a step of torch's Adam, with the norm of the gradients clipped if one is given."""
+    optimizer.zero_grad()
+    loss.backward()
+    [parameters] = optimizer.param_groups
+    parameters["lr"] = rate
+    if max_grad_norm is not None:
+        nn.utils.clip_grad_norm_(parameters["params"], max_grad_norm)
+    optimizer.step()
 
 
 def rows_of(minibatch: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:

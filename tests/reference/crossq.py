@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tests.reference.actor_critic_twin import Rows
+from tests.reference.actor_critic_twin import Rows, adam_step
 from tests.reference.sac import bounded_spec, tanh_gaussian
-from torch import Tensor, nn
+from torch import Tensor
 
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.crossq_config import CrossQConfig
@@ -126,14 +126,7 @@ class CrossQTwin:
         return x.tanh() if self.config.activation == "tanh" else x.relu()
 
     def _step(self, group: str, loss: Tensor, rates: Mapping[str, float]) -> None:
-        optimizer = self.optimizers[group]
-        optimizer.zero_grad()
-        loss.backward()
-        [parameters] = optimizer.param_groups
-        parameters["lr"] = rates[group]
-        if self.config.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(parameters["params"], self.config.max_grad_norm)
-        optimizer.step()
+        adam_step(self.optimizers[group], loss, rates[group], self.config.max_grad_norm)
 
     def arrays(self) -> dict[str, Rows]:
         """Return all that is learned, by the names of a checkpoint."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from tests.reference.actor_critic_twin import NetworkTwin, Rows, mean, rows_of
 from tests.support.models import ACTIONS, OBSERVATIONS
-from torch import Tensor, nn
+from torch import Tensor
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.core.types import EnvSpec
-
-Rows = NDArray[Any]
 
 
 def new_dqn(config: DQNConfig, *, observation: str = "vector", seed: int = 0) -> DQN:
@@ -36,7 +33,8 @@ def target(reward: float, discount: float, next_values: Sequence[float], choosin
     return reward + discount * next_values[best]
 
 
-def loss_row(value: float, goal: float, weight: float) -> float:
+def loss_row(value: Any, goal: Any, weight: float) -> Any:
+    """Return the loss of a value and its goal, which are numbers or tensors."""
     error = abs(value - goal)
     return weight * (error**2 / 2 if error <= 1 else error - 0.5)
 
@@ -47,63 +45,29 @@ def epsilon(config: DQNConfig, progress: float) -> float:
     return float(np.interp(progress, points, [1.0, config.final_epsilon]))
 
 
-class Twin:
+class Twin(NetworkTwin):
     """DQN in float64, on ordinary modules and an optimizer of torch's."""
 
     def __init__(self, config: DQNConfig, weights: Mapping[str, Rows]) -> None:
-        self.config, self.made = config, 0
-        names = [
-            *(
-                f"policy_body.{i}"
-                for i in range(len((256, 256) if config.hidden_sizes is None else config.hidden_sizes))
-            ),
-            "policy_head",
-        ]
-        self.network = self._stack(weights, names)
-        self.ema = self._stack(weights, [f"ema_{name}" for name in names])
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate, eps=config.adam_eps)
+        super().__init__(config, weights)
+        self.config, self.made, self.ema = config, 0, self.policy_of(weights, "ema_")
         self.errors: list[float] = []
-
-    def _stack(self, weights: Mapping[str, Rows], names: Sequence[str]) -> nn.Sequential:
-        modules: list[nn.Module] = []
-        for name in names:
-            weight, bias = (torch.tensor(weights[f"{name}.{kind}"]).double() for kind in ("weight", "bias"))
-            layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
-            layer.weight.data, layer.bias.data = weight, bias
-            modules += [layer, nn.Tanh() if self.config.activation == "tanh" else nn.ReLU()]
-        return nn.Sequential(*modules[:-1])
 
     def update(self, minibatch: Mapping[str, Tensor]) -> None:
         """Make an update from a prepared minibatch, one row after the other."""
         losses, self.errors = [], []
-        for i in range(len(minibatch["reward"])):
-            row = {name: tensor[i] for name, tensor in minibatch.items()}
-            value = self.network(row["observation"].double())[row["action"]]
-            following = self.ema(row["next_observation"].double()).tolist()
-            choosing = self.network(row["next_observation"].double()).tolist() if self.config.double else following
+        for row in rows_of(minibatch):
+            value = self.policy(row["observation"])[row["action"]]
+            following = self.ema(row["next_observation"]).tolist()
+            choosing = self.policy(row["next_observation"]).tolist() if self.config.double else following
             goal = target(float(row["reward"]), float(row["discount"]), following, choosing)
             self.errors.append(abs(value.item() - goal))
-            weight = float(row.get("weight", torch.tensor(1.0)))
-            error = (value - goal).abs()
-            losses.append(weight * (error**2 / 2 if error <= 1 else error - 0.5))
-        self.optimizer.zero_grad()
-        (torch.stack(losses).sum() / len(losses)).backward()
-        if self.config.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_grad_norm)
-        self.optimizer.step()
+            losses.append(loss_row(value, goal, float(row.get("weight", 1.0))))
+        self.step("policy", mean(losses), {"policy": self.config.learning_rate})
         self.made += 1
         if self.made % self.config.ema_every == 0:
-            with torch.no_grad():
-                for slow, fast in zip(self.ema.parameters(), self.network.parameters(), strict=True):
-                    slow.copy_((1 - self.config.ema_rate) * slow + self.config.ema_rate * fast)
+            self.follow(self.ema, self.policy)
 
     def arrays(self) -> dict[str, Rows]:
         """Return its parameters under the names that a checkpoint gives them."""
-        named = {}
-        for prefix, network in (("", self.network), ("ema_", self.ema)):
-            layers = [layer for layer in network if isinstance(layer, nn.Linear)]
-            names = [*(f"policy_body.{i}" for i in range(len(layers) - 1)), "policy_head"]
-            for name, layer in zip(names, layers, strict=True):
-                named[f"{prefix}{name}.weight"] = deepcopy(layer.weight.detach().numpy())
-                named[f"{prefix}{name}.bias"] = deepcopy(layer.bias.detach().numpy())
-        return named
+        return self.policy_arrays(self.policy, "") | self.policy_arrays(self.ema, "ema_")

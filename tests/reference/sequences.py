@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tests.reference.dqn import loss_row
 from tests.reference.sac import tanh_gaussian
 from torch import Tensor, distributions
 from torch.nn import functional
@@ -133,9 +134,8 @@ class DQNTwin(Twin):
                 + self.arrays["discount"][row.time, row.column] * (following[best])
             )
             value = values[row.column][row.time][self.arrays["action"][row.time, row.column]]
-            error = (value - goal).abs()
-            self.errors.append(error.item())
-            losses.append(self.weight(row) * (error**2 / 2 if error <= 1 else error - 0.5))
+            self.errors.append((value - goal).abs().item())
+            losses.append(loss_row(value, goal, self.weight(row)))
         return torch.stack(losses).mean()
 
 

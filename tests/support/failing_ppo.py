@@ -12,19 +12,6 @@ from offbeat.config.registry import AlgorithmEntry
 from offbeat.core.types import Array
 from offbeat.models.collective import ALONE
 
-__all__ = [
-    "FAILING",
-    "FAILING_LATER",
-    "FIRST_IS_SILENT",
-    "HANGING_LATER",
-    "SECOND_IS_SILENT",
-    "FailingPPO",
-    "PPOThatFailsInOtherLearners",
-    "PPOThatHangsInOtherLearners",
-    "PPOWithSilentFirstLearner",
-    "PPOWithSilentSecondLearner",
-]
-
 FAILING = AlgorithmEntry(f"{__name__}:FailingPPO", "fails in its eighth learning step")
 FAILING_LATER = AlgorithmEntry(f"{__name__}:PPOThatFailsInOtherLearners", "fails in another learner process")
 HANGING_LATER = AlgorithmEntry(f"{__name__}:PPOThatHangsInOtherLearners", "hangs in another learner process")

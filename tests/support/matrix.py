@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.replay_runs import small_sac
+from tests.support.replay_runs import ON_A_REPLAY, small_sac
 from tests.support.runs import small_run
 
 from offbeat.api.train import Run
 
-ON_A_REPLAY = ("sac", "td3", "crossq", "dqn", "pearl")
 ONE_CHOICE = "supports only one Discrete action"
 BOX = {"td3": "but TD3 expects a bounded box", "crossq": "but CrossQ expects a bounded box"}
 CHOICES = {"pearl": "has no tasks", **BOX}
