@@ -48,10 +48,12 @@ from offbeat.experiments.running import Pool
 from offbeat.experiments.trials import Trial, trial_of
 from offbeat.plots.runs import runs_of
 
-LONG: dict[str, Any] = {**TINY, "steps": 6000, "checkpoint_every": 1000, "eval_every": 2000, "eval_episodes": 3}
+HELD, ENVS = "runs/Held-v0", ["tests.sample_envs.run_envs"]
+"""An env that waits for a file GO."""
+LONG: dict[str, Any] = {**TINY, "steps": 1600, "checkpoint_every": 300, "eval_every": 400, "eval_episodes": 3}
 RATES = (0.001, 0.003)
 SEEDS = (1, 2)
-TARGET = 60.0
+TARGET = 10.0
 
 
 def in_order(folder: Path, *arguments: str) -> CommandResult:
@@ -100,25 +102,33 @@ def is_finished(run: Path) -> bool:
 def scenario(tmp_path_factory) -> Scenario:
     folder = tmp_path_factory.mktemp("scenario")
     write_spec(
-        folder / "spec.toml", seeds=list(SEEDS), target_return=TARGET, settings=LONG,
+        folder / "spec.toml", env=HELD, imports=ENVS, seeds=list(SEEDS), target_return=TARGET, settings=LONG,
         search=grid(learning_rate=list(RATES)),
     )  # fmt: skip
     experiment = folder / "experiments/spec"
-    runs = [session(experiment, number) for number in range(4)]
+    runs, go = [session(experiment, number) for number in range(4)], folder / "GO"
 
-    started = Started(["run", "spec.toml", "--jobs", "1"], folder)
+    go.touch()
+    started = Started(["run", "spec.toml", "--jobs", "1", "--trust-code"], folder)
+    started.wait_until(lambda: is_finished(runs[0]))
+    go.unlink()
     started.wait_until(lambda: is_under_way(runs[1]))
     orphans = [process_of(run) for run in runs if is_under_way(run)]
     before = {run: contents(run) for run in runs[:1] if is_finished(run)}
     started.end(signal.SIGKILL)
 
-    started = Started(["run", "spec.toml", "--jobs", "1"], folder)
+    go.touch()
+    started = Started(["run", "spec.toml", "--jobs", "1", "--trust-code"], folder)
     started.wait_for_text("trial-001/seed-1 ")  # from here on, whoever trains in it is a child of this one
+    go.unlink()
     started.wait_until(lambda: is_under_way(runs[2]))
     stopped = started.end(signal.SIGINT)
+    go.touch()
 
     resumed = [run for run in runs if has_saved(run) and not is_finished(run)]
-    return Scenario(folder, experiment, orphans, before, stopped, resumed, in_order(folder, "--jobs", "2"))
+    return Scenario(
+        folder, experiment, orphans, before, stopped, resumed, in_order(folder, "--jobs", "2", "--trust-code")
+    )
 
 
 # --- stopping and going on ----------------------------------------------------------------------------------
@@ -144,7 +154,7 @@ def test_a_stop_saves_running_sessions_and_starts_no_more(scenario):
 def test_finished_sessions_are_skipped_and_others_are_resumed(scenario):
     assert scenario.ended.code == 0, scenario.ended
     assert "finished: 4 of 4 sessions finished" in scenario.ended.out
-    assert f"trial-001 (learning_rate {RATES[1]:g}, CartPole-v1): final return " in scenario.ended.out
+    assert f"trial-001 (learning_rate {RATES[1]:g}, {HELD}): final return " in scenario.ended.out
     assert "trial-001/seed-1 resumes from its checkpoint" in scenario.ended.err
     assert scenario.finished_before
     for run, before in scenario.finished_before.items():
@@ -152,10 +162,11 @@ def test_finished_sessions_are_skipped_and_others_are_resumed(scenario):
 
 
 @pytest.mark.parametrize("number", [2, *thorough(1)])
-def test_a_session_that_was_resumed_has_the_bits_of_a_separate_run(scenario, tmp_path, number):
+def test_a_session_that_was_resumed_has_the_bits_of_a_separate_run(scenario, tmp_path, monkeypatch, number):
+    monkeypatch.chdir(scenario.folder)  # where GO is
     run, trial = session(scenario.experiment, number), number // 2
     settings = {**LONG, "seed": SEEDS[number % 2], "learning_rate": RATES[trial], "hidden_sizes": (16,)}
-    alone = small_run(tmp_path / "alone", **settings).path
+    alone = small_run(tmp_path / "alone", HELD, imports=tuple(ENVS), **settings).path
     assert weights_of(run) == weights_of(alone)
     assert (run / "config.toml").read_text() == (alone / "config.toml").read_text()
 
@@ -163,7 +174,7 @@ def test_a_session_that_was_resumed_has_the_bits_of_a_separate_run(scenario, tmp
 @pytest.mark.usefixtures("without_pictures")
 def test_a_finished_experiment_starts_no_session(scenario):
     before = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
-    said = in_order(scenario.folder)
+    said = in_order(scenario.folder, "--trust-code")
     assert said.code == 0
     assert "already finished: 4 sessions" in said.err
     after = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
@@ -181,7 +192,7 @@ def test_the_csv_table_agrees_with_the_metrics_of_the_sessions(scenario):
         runs = [lines_of(session(scenario.experiment, 2 * trial + index)) for index in range(2)]
         evaluations = [
             [
-                (line["env_steps"], line["wall_time_s"], line["eval_return_mean"])
+                (line["eval_env_steps"], line["wall_time_s"], line["eval_return_mean"])
                 for line in lines
                 if line["evaluations"]
             ]
@@ -192,7 +203,7 @@ def test_the_csv_table_agrees_with_the_metrics_of_the_sessions(scenario):
         reached = [first for first in firsts if first is not None]
         low, high = slow.bootstrap_band([[final] for final in finals], 0.95, 4000, seed=1)
         expected = {
-            "env": "CartPole-v1",
+            "env": HELD,
             "sessions": 2,
             "finished": 2,
             "failed": 0,
@@ -265,7 +276,7 @@ def test_the_experiment_record_has_the_versions_of_each_start(scenario):
 
 def test_the_command_of_a_session_can_be_run_again(scenario):
     command = (session(scenario.experiment, 3) / "command.txt").read_text()
-    assert command.startswith("offbeat train ppo CartPole-v1 ")
+    assert command.startswith(f"offbeat train ppo {HELD} ")
     assert "seed=2" in command
     assert "learning_rate=0.003" in command
 

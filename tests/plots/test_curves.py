@@ -60,6 +60,21 @@ def make_run(
     return path
 
 
+def with_metrics(run: Path, **values: Any) -> Path:
+    """Set metrics in each line of a run."""
+    file = run / "metrics.jsonl"
+    lines = [{**json.loads(line), **values} for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def with_line(run: Path, env_steps: int, **values: Any) -> Path:
+    """Add a metrics line to a run."""
+    with (run / "metrics.jsonl").open("a") as lines:
+        lines.write(json.dumps({"env_steps": env_steps, **values}) + "\n")
+    return run
+
+
 def test_one_run_is_plotted_into_a_new_folder(tmp_path):
     out = plot_runs([make_run(tmp_path / "run")], out=tmp_path / "new" / "curve.png")
     assert out == tmp_path / "new" / "curve.png"
@@ -105,9 +120,7 @@ def test_a_seed_that_ends_a_curve_early_is_named(tmp_path):
 @pytest.mark.parametrize("x", ["steps", "frames", "time"])
 def test_a_seed_without_evaluations_is_named_beside_one_that_has_them(tmp_path, x):
     runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(2)]
-    file = runs[1] / "metrics.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps({**line, "eval_return_mean": None}) + "\n" for line in lines))
+    with_metrics(runs[1], eval_return_mean=None)
     said: list[str] = []
     draw_runs(runs, x, notify=said.append)
     end = {"steps": "20k env steps", "frames": "80k frames", "time": "60 seconds"}[x]
@@ -299,8 +312,7 @@ def test_runs_with_one_label_and_different_settings_are_separate_curves(tmp_path
 
 
 def test_the_label_of_a_single_curve_is_in_the_legend(tmp_path):
-    run = make_run(tmp_path / "run")
-    assert legend(draw_runs([run], labels=["mine"]))[0] == "evaluation, mine"
+    assert legend(draw_runs([make_run(tmp_path / "run")], labels=["mine"]))[0] == "evaluation, mine"
 
 
 def test_a_wrong_number_of_labels_is_refused(tmp_path):
@@ -339,9 +351,7 @@ def test_plotting_several_runs_again_keeps_the_earlier_picture(tmp_path, monkeyp
 )
 def test_the_default_file_of_other_metrics_than_the_return_has_their_name(tmp_path, metrics, name):
     run = with_policies(make_run(tmp_path / "run"), cat=1.0, dog=2.0)
-    own = {"mine-loss": 2.0, "metrics": 4.0}
-    with (run / "metrics.jsonl").open("a") as lines:
-        lines.write(json.dumps({"env_steps": 99_000, **own}) + "\n")
+    with_line(run, 99_000, **{"mine-loss": 2.0, "metrics": 4.0})
     assert plot(run, metrics=metrics) == [run / name]
 
 
@@ -423,8 +433,7 @@ def test_the_title_counts_algorithms_and_not_the_panels_or_policies_of_their_run
 
 def test_each_env_has_its_column_also_if_it_does_not_have_the_first_metric(tmp_path):
     runs = [make_run(tmp_path / env, env=env) for env in ("A-v1", "B-v1")]
-    lines = [{**json.loads(line), "entropy": 0.1} for line in (runs[1] / "metrics.jsonl").read_text().splitlines()]
-    (runs[1] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with_metrics(runs[1], entropy=0.1)
     for metrics in (["return", "entropy"], ["entropy", "return"]):
         places = [axes.get_subplotspec() for axes in draw_runs(runs, metrics=metrics).axes]
         columns = [place.colspan.start for place in places if place is not None]
@@ -711,11 +720,7 @@ def test_a_plot_of_no_run_is_refused(tmp_path):
 
 def with_policies(run: Path, **returns: float | None) -> Path:
     """Add returns of policies to each metrics line of a run."""
-    file = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    own = {f"policies/{name}/episode_return_mean": value for name, value in returns.items()}
-    file.write_text("".join(json.dumps({**line, **own}) + "\n" for line in lines))
-    return run
+    return with_metrics(run, **{f"policies/{name}/episode_return_mean": value for name, value in returns.items()})
 
 
 def test_a_run_with_several_policies_has_a_curve_for_each_with_returns(tmp_path):
@@ -767,10 +772,7 @@ def test_runs_with_other_policies_do_not_differ_in_the_settings_of_each_policy(t
 )
 def test_returns_in_an_env_with_several_agents_are_said_to_be_per_agent(tmp_path, added, label):
     policies = {"cat": {"agents": ["*"]}} if "policies/cat/episode_return_mean" in added else None
-    run = make_run(tmp_path / "run", policies=policies)
-    file = run / "metrics.jsonl"
-    lines = [{**json.loads(line), **added} for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = with_metrics(make_run(tmp_path / "run", policies=policies), **added)
     assert draw_runs([run]).axes[0].get_ylabel() == label
 
 
@@ -806,9 +808,8 @@ def test_elo_ratings_of_several_runs_have_a_band_over_the_seeds(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(2)]
     for seed, run in enumerate(runs):
-        with (run / "metrics.jsonl").open("a") as lines:
-            for step in (98_000, 99_000):
-                lines.write(json.dumps({"env_steps": step, "elo": 1200.0 + step * seed}) + "\n")
+        for step in (98_000, 99_000):
+            with_line(run, step, elo=1200.0 + step * seed)
     without = make_run(tmp_path / "without", gamma=0.5)
     assert plot([*runs, without]) == [Path("return.png"), Path("return-elo.png")]
     (without / "metrics.jsonl").write_text((runs[0] / "metrics.jsonl").read_text())
@@ -818,9 +819,8 @@ def test_elo_ratings_of_several_runs_have_a_band_over_the_seeds(tmp_path, monkey
 
 
 def test_the_elo_picture_beside_a_named_file_overwrites_no_other_picture(tmp_path):
-    run, out = make_run(tmp_path / "run"), tmp_path / "return.svg"
-    with (run / "metrics.jsonl").open("a") as lines:
-        lines.write(json.dumps({"env_steps": 99_000, "learning_step": 99, "elo": 1200.0}) + "\n")
+    run = with_line(make_run(tmp_path / "run"), 99_000, learning_step=99, elo=1200.0)
+    out = tmp_path / "return.svg"
     for earlier in ("return.png", "return-elo.png"):
         (run / earlier).touch()
     assert plot(run) == [run / "return.png", run / "return-elo.png"]
