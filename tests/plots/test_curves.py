@@ -87,13 +87,6 @@ def test_a_run_given_twice_is_plotted_once(tmp_path):
     assert colors(draw_runs([run, twin])) == {FIRST, SECOND}
 
 
-def test_only_runs_that_differ_in_the_seed_alone_share_a_colour(tmp_path):
-    seeds = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(3)]
-    assert colors(draw_runs(seeds)) == {FIRST}
-    other = make_run(tmp_path / "other", clip=0.1)
-    assert colors(draw_runs([*seeds, other])) == {FIRST, SECOND}
-
-
 def test_a_run_without_evaluations_is_plotted_with_runs_that_have_them(tmp_path):
     runs = [make_run(tmp_path / "short", seed=0, lines=5), make_run(tmp_path / "long", seed=1)]
     assert legend(draw_runs(runs)) == [
@@ -478,10 +471,8 @@ def test_a_value_of_a_setting_is_no_formula(tmp_path):
     assert all(f"<!-- goal US$_$ {name} -->" in drawn for name in ("a", "b"))
 
 
-@pytest.mark.parametrize(("suffix", "start"), [("pdf", b"%PDF"), ("svg", b"<?xml")])
-def test_the_suffix_selects_the_format(tmp_path, suffix, start):
-    out = plot_runs([make_run(tmp_path / "run")], out=tmp_path / f"curve.{suffix}")
-    assert out.read_bytes().startswith(start)
+def test_the_suffix_selects_the_format(tmp_path):
+    assert plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_the_moving_average_is_plotted_only_on_request(tmp_path):

@@ -190,10 +190,22 @@ def test_a_copy_has_all_policies_and_the_mutated_setting_of_one_policy(tmp_path)
         assert score.score == result["policies"]["dog"]["return_mean"]
 
 
-@pytest.mark.parametrize("objective", ["team_return_mean", "policies/cart_0/eval_return_mean"])
-def test_other_objectives_of_a_world_are_measured(tmp_path, objective):
-    settings = {"policies": "separate", "eval_every": 256, "eval_episodes": 2}
-    one = small_population(tmp_path, {"objective": objective}, env=CARTS, settings=settings)
+SEPARATE: dict[str, Any] = {
+    "env": CARTS, "settings": {"policies": "separate", "eval_every": 256, "eval_episodes": 2},
+}  # fmt: skip
+"""Changes for a world with a policy for each agent."""
+
+
+@pytest.mark.parametrize(
+    ("table", "changes"),
+    [
+        ({"objective": "team_return_mean"}, SEPARATE),
+        ({"objective": "policies/cart_0/eval_return_mean"}, SEPARATE),
+        ({"objective": "episode_length_mean", "maximize": False}, {}),
+    ],
+)
+def test_objectives_of_evaluations_and_of_training_are_measured(tmp_path, table, changes):
+    one = small_population(tmp_path, table, **changes)
     assert not run_here(one, stop=is_of_the_next_generation).failed
     assert copies_of(one)
 
@@ -337,12 +349,6 @@ def test_a_parameter_of_the_env_mutates_and_the_objective_is_a_number_in_its_inf
     for member in range(2):
         value = family.values(member, 1)["curriculum.bonus"]
         assert load(one.path / f"member-{member:03}/config.toml").env.curriculum == (f"bonus 0:{value!r}",)
-
-
-def test_an_objective_that_training_measures_is_read_from_the_metrics(tmp_path):
-    one = small_population(tmp_path, {"objective": "episode_length_mean", "maximize": False})
-    assert not run_here(one, stop=is_of_the_next_generation).failed
-    assert copies_of(one)
 
 
 @pytest.mark.parametrize(

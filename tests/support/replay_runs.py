@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from tests.sample_envs.linked_envs import AGES
-from tests.support.runs import lines_of, of_each_policy
+from tests.support.runs import lines_of, of_each_policy, train_arguments
 
 from offbeat.api.train import Run, train
 from offbeat.core.types import Array, Tree
@@ -51,11 +51,7 @@ def small_sac(path: Path, env: str = "Pendulum-v1", **settings: Any) -> Run:
 
 def sac_arguments(path: Path, env: str = "Pendulum-v1", **settings: Any) -> list[str]:
     """Return the arguments of `offbeat` that do the same."""
-    merged = {**SMALL_SAC, **settings}
-    imports = [word for module in merged.pop("imports", ()) for word in ("--import", module)]
-    texts = {key: ",".join(map(str, value)) if isinstance(value, tuple) else value for key, value in merged.items()}
-    pairs = [f"{key}={text}" for key, text in texts.items()]
-    return ["train", "sac", env, *imports, "--run-dir", str(path), "--progress", "lines", "--set", *pairs]
+    return train_arguments("sac", env, path, {**SMALL_SAC, **settings})
 
 
 # --- the ratio ----------------------------------------------------------------------------------------------

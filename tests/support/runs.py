@@ -71,11 +71,14 @@ def small_settings(algorithm: str) -> dict[str, Any]:
 
 def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> list[str]:
     """Return the arguments of `offbeat` that do the same."""
-    merged = {**SMALL, **settings}
-    modules = merged.pop("imports", ())
-    pairs = [f"{key}={_text(value)}" for key, value in merged.items()]
-    imports = [word for module in modules for word in ("--import", module)]
-    return ["train", "ppo", env, *imports, "--run-dir", str(path), "--progress", "lines", "--set", *pairs]
+    return train_arguments("ppo", env, path, {**SMALL, **settings})
+
+
+def train_arguments(algorithm: str, env: str, path: Path, settings: dict[str, Any]) -> list[str]:
+    """Return the arguments of `offbeat` that train with settings, `imports` among them."""
+    pairs = [f"{key}={_text(value)}" for key, value in settings.items() if key != "imports"]
+    imports = [word for module in settings.get("imports", ()) for word in ("--import", module)]
+    return ["train", algorithm, env, *imports, "--run-dir", str(path), "--progress", "lines", "--set", *pairs]
 
 
 @contextmanager
@@ -141,7 +144,7 @@ def status_of(run: Path) -> dict[str, Any]:
 
 def actors_of(run: Path) -> list[int]:
     """Return the pids of a run's actor processes, by index."""
-    return [process["pid"] for process in status_of(run)["processes"] if process["role"] == "actor"]
+    return pids_of(run, "actor")
 
 
 def pids_of(run: Path, role: str) -> list[int]:
