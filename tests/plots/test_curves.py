@@ -224,10 +224,9 @@ def test_runs_with_a_single_point_in_common_have_a_visible_marker(tmp_path):
 
 
 def test_long_names_are_not_cut_at_the_edges_of_the_picture(tmp_path):
-    runs = [make_run(tmp_path / (f"run-{number}-" + "d" * 150)) for number in range(2)]
-    names = [make_run(tmp_path / f"{number}", env=f"my_module:{'Environment' * 9}{number}") for number in range(2)]
-    pictures = [plot_runs(runs, out=tmp_path / "legend.png"), plot_runs(names, out=tmp_path / "panels.png")]
-    pictures.append(plot_runs(names[:1], out=tmp_path / "title.png"))
+    envs = [f"my_module:{'Environment' * 9}{number // 2}" for number in range(4)]
+    runs = [make_run(tmp_path / f"run-{number}-{'d' * 150}", env=env) for number, env in enumerate(envs)]
+    pictures = [plot_runs(runs, out=tmp_path / "legend.png"), plot_runs(runs[:1], out=tmp_path / "title.png")]
     for picture in map(Image.open, pictures):
         edges = [picture.convert("L").crop((x, 0, x + 1, picture.height)) for x in (0, picture.width - 1)]
         assert all(min(value for _, value in edge.getcolors() or []) == 255 for edge in edges)

@@ -199,11 +199,18 @@ def test_a_given_topology_is_not_measured():
     assert with_measured_topology(config) == ChosenLayout(config)
 
 
-@pytest.mark.parametrize("cost", [Cost(1e6, 1e6), Cost(1.0, 1e6, waits=True)])  # much more than all else
-def test_more_actors_than_cores_are_considered_only_for_envs_that_wait(monkeypatch, cost):
-    monkeypatch.setattr(EnvStepper, "cost", lambda *_: cost)
-    actors = with_measured_topology(measured(envs_per_actor=8 * usable_cores() * ACTORS_PER_CORE))[0].runtime.actors
-    assert actors == usable_cores() * (ACTORS_PER_CORE if cost.waits else 1)
+@pytest.mark.parametrize("waits", [False, True])
+def test_more_actors_than_cores_are_considered_only_for_envs_that_wait(monkeypatch, waits):
+    considered: list[int] = []
+
+    def noted(candidates: list[Candidate]) -> Candidate:
+        considered.extend(candidate.topology.actors for candidate in candidates)
+        return choose(candidates)
+
+    monkeypatch.setattr(EnvStepper, "cost", lambda *_: Cost(10.0, 1000.0, waits))
+    monkeypatch.setattr(auto_layout, "choose", noted)
+    with_measured_topology(measured(envs_per_actor=8 * usable_cores() * ACTORS_PER_CORE))
+    assert max(considered) == usable_cores() * (ACTORS_PER_CORE if waits else 1)
 
 
 def test_envs_that_are_slow_to_create_are_not_created_for_every_topology(monkeypatch):
