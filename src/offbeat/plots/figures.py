@@ -38,7 +38,7 @@ def wrapped(text: str, width: float, size: float = 9) -> str:
         width: the width in inches.
         size: the size of its letters in points.
     """
-    letters = int(120 * width / size)
+    letters = int(112 * width / size)
     if re.search(r"(?<!\\)\$", text):  # one that `literal` has not written
         return text
     return "\n".join(fill(line, letters, break_on_hyphens=False) for line in text.split("\n"))
