@@ -99,13 +99,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _garbage_of_a_file_alone_is_collected() -> None:
-    """Exempt what earlier files have left from garbage collection, such as libraries: each would traverse it."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _git_is_asked_once() -> Iterator[None]:
     """Ask git for the state of this repository once, not in each of a thousand runs; other folders are asked each time.
