@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from itertools import count
@@ -27,6 +28,13 @@ from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Reporting
 
 REPORTING = Reporting(lambda _text, _details="": None, lambda _role, _children: None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_was_there_before_is_no_garbage() -> None:
+    """Exempt it from garbage collection: each look at the open files would traverse it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
