@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 SHORT: dict[str, Any] = {
     "steps": 48,
     "actors": 1,
-    "envs_per_actor": 2,
+    "envs_per_actor": 1,
     "unroll_length": 6,
-    "minibatch_size": 12,
+    "minibatch_size": 6,
     "noop_max": 3,
     "epochs": 1,
     "eval_every": 0,
@@ -53,23 +53,21 @@ def test_a_resume_starts_new_games_and_logs_it(resumed):
 
 def test_the_command_line_trains_in_processes_and_evaluates_with_the_settings_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("offbeat.config.env.EVALUATION_FRAMES", 20)
-    pairs = [
-        f"{key}={value}"
-        for key, value in {**SHORT, "eval_every": 48, "eval_episodes": 2, "evaluator": "inline"}.items()
-    ]
+    evaluated = {"eval_every": 48, "eval_episodes": 1, "evaluator": "inline"}
+    pairs = [f"{key}={value}" for key, value in {**SHORT, **evaluated}.items()]
     where = ["--run-dir", tmp_path / "run", "--progress", "none"]
     said = offbeat("train", "ppo", "PongNoFrameskip-v4", "--runtime", "processes", *where, "--set", *pairs)
     assert (said.code, said.err) == (0, "")
     assert lines_of(tmp_path / "run")[-1]["eval_length_mean"] == 5
     assert "The limits are eval_max_episode_steps=5 per episode" in (tmp_path / "run" / "log.txt").read_text()
-    figures = json.loads(offbeat("eval", tmp_path / "run", "--episodes", 3, "--json").out)
+    figures = json.loads(offbeat("eval", tmp_path / "run", "--episodes", 1, "--json").out)
     assert figures["length_mean"] == 8  # 30 frames, by four
     assert load(tmp_path / "run").trained.env_config.max_frames == 30
 
 
 @pytest.mark.skipif(not find_spec("imageio_ffmpeg"), reason="needs the extra video")
 def test_eval_plays_complete_games_and_watch_shows_them_in_colour(resumed, tmp_path):
-    said = offbeat("eval", resumed.path, "--episodes", 2, "--json")
+    said = offbeat("eval", resumed.path, "--episodes", 1, "--json")
     assert said.code == 0, said.err
     figures = json.loads(said.out)
     assert 95 <= figures["length_mean"] < 100  # no lost life ended it, and the rows after them are no env steps

@@ -93,7 +93,7 @@ def slow_down_saves(monkeypatch: pytest.MonkeyPatch, *, with_signal: bool) -> No
     monkeypatch.setattr("offbeat.run_directory.store.write", slowly)
 
 
-LINES: dict[str, Any] = {"log_every": 256, "checkpoint_every": 512}
+LINES: dict[str, Any] = {"steps": 512, "log_every": 128, "checkpoint_every": 256}
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ LINES: dict[str, Any] = {"log_every": 256, "checkpoint_every": 512}
     [
         {"runtime": "serial"},
         {"runtime": "threads", "max_lag": 1},
-        {"runtime": "serial", "stop_at": 500},
-        {"runtime": "serial", "callbacks": [stop_from(512)]},
-        {"runtime": "serial", "eval_every": 512, "eval_episodes": 2, "stop_at": 500},
-        {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "callbacks": [stop_from(512)]},
+        {"runtime": "serial", "stop_at": 250},
+        {"runtime": "serial", "callbacks": [stop_from(256)]},
+        {"runtime": "serial", "eval_every": 256, "eval_episodes": 1, "stop_at": 250},
+        {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "callbacks": [stop_from(256)]},
     ],
     ids="-".join,
 )
@@ -115,12 +115,12 @@ def test_a_learning_step_has_one_metrics_line_also_at_the_end_of_a_run_and_after
     assert (
         lines_of(run.path)[-1]["env_steps"] == checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
     )
-    resume(run.path, steps=1536 if run.state == "finished" else None)
+    resume(run.path, steps=768 if run.state == "finished" else None)
     steps = [line["learning_step"] for line in lines_of(run.path)]
     assert len(steps) == len(set(steps)) > 1
 
 
-@pytest.mark.parametrize("stop_at", [512, 600])
+@pytest.mark.parametrize("stop_at", [256, 300])
 def test_the_lines_of_a_resumed_run_are_those_of_one_that_was_not_stopped(stop_at, tmp_path):
     whole = small_run(tmp_path / "whole", runtime="serial", **LINES)
     stopped = small_run(tmp_path / "stopped", runtime="serial", stop_at=stop_at, **LINES)
@@ -130,10 +130,10 @@ def test_the_lines_of_a_resumed_run_are_those_of_one_that_was_not_stopped(stop_a
 
 
 LAST_EVALUATION: dict[str, Any] = {
-    "steps": 512,
-    "checkpoint_every": 256,
-    "eval_every": 512,
-    "eval_episodes": 2,
+    "steps": 256,
+    "checkpoint_every": 128,
+    "eval_every": 256,
+    "eval_episodes": 1,
     "evaluator": "inline",
     "lag": "exact",
     "runtime": "serial",
@@ -151,7 +151,7 @@ def test_a_run_that_is_killed_in_its_last_evaluation_learns_again_from_its_last_
     code = f"import os, signal; from offbeat.runtime.evaluation.evaluators import InlineEvaluator; {kill}; {OFFBEAT}"
     killed = tmp_path / "killed"
     assert run_python(code, *small_arguments(killed, **LAST_EVALUATION), folder=tmp_path).code == -signal.SIGKILL
-    assert 256 <= env_steps_of(killed) < 512
+    assert 128 <= env_steps_of(killed) < 256
     assert status_of(killed)["state"] == "running"
     whole = small_run(tmp_path / "whole", **LAST_EVALUATION).path
     resume(killed)
@@ -165,7 +165,7 @@ def test_a_run_whose_last_evaluation_fails_is_finished_with_what_it_has_learned(
     monkeypatch.setattr(InlineEvaluator, "poll", lambda *_: Result(None, 0.1, "the env has no end"))
     failed = small_run(tmp_path / "failed", **LAST_EVALUATION)
     assert (failed.state, failed.exit_code) == ("finished", 0)
-    assert env_steps_of(failed.path) == failed.metrics["env_steps"] >= 512
+    assert env_steps_of(failed.path) == failed.metrics["env_steps"] >= 256
     with pytest.raises(ConfigError, match="nothing is left to do"):
         resume(failed.path)
 
@@ -191,7 +191,7 @@ def test_a_resume_makes_only_the_last_evaluation_that_a_signal_has_stopped(tmp_p
     assert evaluated.reason == whole.reason
     assert untimed(evaluated.metrics) == untimed(whole.metrics)
     assert [weights_of(stopped.path, name) for name in ("latest", "best")] == [weights_of(whole.path)] * 2
-    longer = [resume(run.path, steps=1024) for run in (whole, stopped)]
+    longer = [resume(run.path, steps=384) for run in (whole, stopped)]
     assert untimed(longer[0].metrics) == untimed(longer[1].metrics)
     assert weights_of(whole.path) == weights_of(stopped.path)
 
@@ -209,7 +209,13 @@ def test_a_resume_makes_the_last_evaluation_once_that_a_signal_has_stopped_in_a_
 
 
 def test_a_resume_makes_an_evaluation_that_was_due_after_a_signal(tmp_path):
-    settings = LAST_EVALUATION | {"max_lag": 3, "log_every": 64, "eval_every": 400}
+    settings = LAST_EVALUATION | {
+        "steps": 512,
+        "checkpoint_every": 256,
+        "max_lag": 3,
+        "log_every": 64,
+        "eval_every": 400,
+    }
     whole = small_run(tmp_path / "whole", **settings)
     stopped = small_run(tmp_path / "stopped", **settings, callbacks=[signals_from(320, signal.SIGTERM)])
     assert 400 <= stopped.metrics["env_steps"] < 512
@@ -218,7 +224,7 @@ def test_a_resume_makes_an_evaluation_that_was_due_after_a_signal(tmp_path):
 
 
 def test_a_resume_makes_an_evaluation_that_a_signal_has_stopped_of_the_same_weights(tmp_path, monkeypatch):
-    settings = LAST_EVALUATION | {"eval_every": 256}
+    settings = LAST_EVALUATION | {"eval_every": 128}
     whole = small_run(tmp_path / "whole", **settings)
     with monkeypatch.context() as patched:
         patched.setattr(InlineEvaluator, "poll", stop_in_evaluation)
@@ -229,17 +235,17 @@ def test_a_resume_makes_an_evaluation_that_a_signal_has_stopped_of_the_same_weig
 
 def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):
     slow_down_saves(monkeypatch, with_signal=False)
-    run = small_run(tmp_path / "run", callbacks=[signals_from(700, signal.SIGINT)])
+    run = small_run(tmp_path / "run", callbacks=[signals_from(400, signal.SIGINT)])
     assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGINT", 130)
     saved = checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
-    assert saved == lines_of(run.path)[-1]["env_steps"] >= 700
+    assert saved == lines_of(run.path)[-1]["env_steps"] >= 400
 
 
 def test_a_signal_that_is_sent_twice_at_once_lets_the_run_save(tmp_path):
     """As `timeout` does, to the process and to its group."""
-    run = small_run(tmp_path / "run", callbacks=[signals_from(700, signal.SIGTERM, signal.SIGTERM)])
+    run = small_run(tmp_path / "run", callbacks=[signals_from(400, signal.SIGTERM, signal.SIGTERM)])
     assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGTERM", 130)
-    assert checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"] >= 700
+    assert checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"] >= 400
 
 
 @pytest.mark.parametrize("during_an_evaluation", [True, False])
@@ -263,7 +269,7 @@ def test_after_a_signal_no_evaluation_starts(tmp_path, monkeypatch, during_an_ev
 
 def test_a_second_signal_ends_the_run_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(stop_signals, "REPEATED_WITHIN_S", 0.0)
-    run = small_run(tmp_path / "run", callbacks=[signals_from(700, signal.SIGINT, signal.SIGTERM)])
+    run = small_run(tmp_path / "run", callbacks=[signals_from(400, signal.SIGINT, signal.SIGTERM)])
     assert (run.state, run.exit_code) == ("interrupted", 130)
     assert run.reason.startswith("a second signal was received, so no checkpoint of this moment was saved: ")
     assert "env steps learned from since the last checkpoint, are lost" in run.reason
@@ -339,7 +345,7 @@ def test_signals_while_a_run_that_did_not_start_closes_do_not_interrupt_its_end(
 
 def test_the_newest_full_checkpoints_are_kept_regardless_of_the_best(tmp_path):
     run = tmp_path / "run"
-    small_run(run, checkpoint_every=256, checkpoints_kept=3, eval_every=64, eval_episodes=1, max_lag=1)
+    small_run(run, steps=512, checkpoint_every=96, checkpoints_kept=3, eval_every=96, eval_episodes=1, max_lag=1)
     folder = run / "checkpoints"
     full = [path.parent.name for path in folder.glob("step-*/state.json")]
     best = (folder / "best").resolve().name
@@ -385,9 +391,7 @@ def test_a_failed_run_saves_the_weights_of_the_last_finished_learning_step(tmp_p
             raise ValueError("stop here")
 
     with pytest.raises(ValueError, match="stop here"):
-        small_run(tmp_path / "failed", callbacks=[fails], steps=2048)
-    whole = small_run(
-        tmp_path / "whole", steps=2048, callbacks=[lambda line: "stop" if line["learning_step"] == 4 else None]
-    )
+        small_run(tmp_path / "failed", callbacks=[fails])
+    whole = small_run(tmp_path / "whole", callbacks=[lambda line: "stop" if line["learning_step"] == 4 else None])
     assert whole.metrics["learning_step"] == 5
     assert weights_of(tmp_path / "failed") == weights_of(tmp_path / "whole")

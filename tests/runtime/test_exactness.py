@@ -119,19 +119,20 @@ TASK_CELLS = [
     # Tickets that are parts of a visit, which runs are cut in. Whole visits are in `MORE_CELLS`.
     Cell(
         "pearl", "offbeat/PointRobot-v0", 2, 2, 0, "threads", "processes",
-        {**TASKS, **ENCODER, "chunk_length": 5, "learner_threads": 2},
+        {**TASKS, **ENCODER, "chunk_length": 5, "learner_threads": 2, "utd_ratio": "1/8", "steps": 360},
     ),
 ]  # fmt: skip
 CELLS += TASK_CELLS
 SEQUENCES = {
-    **CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160
+    **CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160,
+    "utd_ratio": "1/4",
 }  # fmt: skip
 SHARD_CELLS = [
     # Minibatches of rows, of which some train only the critic, as there is nothing to decide; of transitions; of
     # columns; and of sequences, whose states go on over tickets and stops.
     Cell(
         "ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes",
-        {"shards": 3, "imports": (CURIOUS,), "clip_reference": "proximal"}, OFTEN | INLINE,
+        {"shards": 3, "imports": (CURIOUS,), "clip_reference": "proximal", "steps": 240}, OFTEN | INLINE,
     ),
     Cell("td3", "Pendulum-v1", 1, 2, 0, "threads", "processes", {"shards": 3}),
     Cell("a2c", "CartPole-v1", 1, 1, 2, "serial", "threads", {**CORE, "shards": 3}),
@@ -147,7 +148,7 @@ RESIDENT_CELLS = [
     Cell("impala", "CartPole-v1", 3, 2, 1, "threads", "processes", {"resident_batches": 2, "passes": 3}, OFTEN),
     Cell(
         "ppo", CARTS, 2, 1, 2, "processes", "serial",
-        {**CORE, "resident_batches": 3, "passes": 2, "clip_reference": "proximal"},
+        {**CORE, "resident_batches": 3, "passes": 2, "clip_reference": "proximal", "epochs": 1},
     ),
 ]  # fmt: skip
 CELLS += RESIDENT_CELLS
@@ -280,8 +281,8 @@ def test_a_run_resumed_in_another_runtime_has_the_bits_of_serial_for_every_env_a
 @pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 @pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_a_run_on_atari_has_the_bits_of_serial(tmp_path, runtime):
-    settings: dict[str, Any] = {"steps": 48, "unroll_length": 6, "minibatch_size": 24, "epochs": 1, "max_frames": 30}
-    settings |= {"actors": 1, "envs_per_actor": 4, "env_groups": 2, "lag": "exact", "max_lag": 1}
+    settings: dict[str, Any] = {"steps": 48, "unroll_length": 6, "minibatch_size": 12, "epochs": 1, "max_frames": 30}
+    settings |= {"actors": 1, "envs_per_actor": 2, "env_groups": 2, "lag": "exact", "max_lag": 1, "noop_max": 3}
     settings |= {"normalize_observations": False}
     serial, run = (
         small_run(tmp_path / name, "BreakoutNoFrameskip-v4", runtime=name, **settings) for name in ("serial", runtime)
@@ -307,7 +308,7 @@ class HogwildCell(NamedTuple):
     def steps(self) -> int:
         """Env steps; where it is stopped at once, so many that it cannot be over before."""
         if self.algorithm in ON_A_REPLAY:
-            return 600 if self.at_once else 300
+            return 600 if self.at_once else 220
         return {"a2c": 12_000, "ppo": 4096}[self.algorithm] if self.at_once else 2048
 
     def train(self, path: Path, **changes: Any) -> Run:
@@ -376,10 +377,10 @@ def test_one_stopped_and_resumed_hogwild_worker_has_the_bits_of_serial(tmp_path,
 
 @pytest.mark.parametrize("runtime", ["threads", *thorough("serial", "processes")])
 def test_a_run_resumed_repeatedly_across_runtimes_has_the_bits_of_serial(tmp_path, runtime):
-    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "steps": 2048}
+    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "steps": 1280, "unroll_length": 8}
     whole = small_run(tmp_path / "whole", **layout)
-    path = small_run(tmp_path / "run", **layout, runtime=runtime, callbacks=[stop_from(300)]).path
-    for env_steps, other in ((700, "serial"), (1100, runtime), (1500, "processes")):
+    path = small_run(tmp_path / "run", **layout, runtime=runtime, callbacks=[stop_from(200)]).path
+    for env_steps, other in ((450, "serial"), (700, runtime), (950, "processes")):
         assert resume(path, runtime=other, callbacks=[stop_from(env_steps)]).state == "interrupted"
     assert resume(path, runtime=runtime).state == "finished"
     assert weights_of(path) == weights_of(whole.path)
@@ -422,10 +423,10 @@ def test_a_finished_run_that_is_trained_for_longer_has_the_bits_of_a_longer_run(
 
 
 def test_a_resume_in_another_runtime_drops_unsupported_settings(tmp_path):
-    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
+    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "steps": 512, "unroll_length": 8}
     whole = small_run(tmp_path / "whole", **layout)
     only: dict[str, Any] = {"runtime": "processes", "restart_budget": 2, "start_together": 1, "step_timeout_s": 50}
-    path = small_run(tmp_path / "run", **layout, **only, stop_at=400).path
+    path = small_run(tmp_path / "run", **layout, **only, stop_at=200).path
     assert offbeat("resume", path, "--runtime", "serial", "--progress", "none").code == 0
     assert weights_of(path) == weights_of(whole.path)
     kept = load(path / "config.toml").runtime
@@ -439,7 +440,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def test_the_command_line_gives_the_bits_of_serial_without_thread_variables(tmp_path, monkeypatch, runtime):
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "hidden_sizes": (64, 64)}
+    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "hidden_sizes": (64, 64), "steps": 512}
     serial = small_run(tmp_path / "serial", **layout)  # in this process, which had loaded torch before
     said = Started([*small_arguments(tmp_path / runtime, **layout), f"runtime={runtime}"], tmp_path, threads=None).end()
     assert said.code == 0, said
@@ -449,7 +450,7 @@ def test_the_command_line_gives_the_bits_of_serial_without_thread_variables(tmp_
 @pytest.mark.parametrize("algorithm", ["ppo", *thorough("a2c", "impala")])
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, algorithm):
     first, again, other = (
-        weights_of(small_run(tmp_path / name, algorithm=algorithm, steps=512, seed=seed).path)
+        weights_of(small_run(tmp_path / name, algorithm=algorithm, steps=192, seed=seed).path)
         for name, seed in [("a", 1), ("b", 1), ("c", 2)]
     )
     assert first == again != other
@@ -460,7 +461,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, alg
 
 @pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_envs_of_irregular_speed_change_no_bit(tmp_path, runtime):
-    settings: dict[str, Any] = {"imports": (ENVS,), "steps": 768, "lag": "exact", "max_lag": 1, "actors": 3}
+    settings: dict[str, Any] = {"imports": (ENVS,), "steps": 512, "lag": "exact", "max_lag": 1, "actors": 3}
     serial = small_run(tmp_path / "serial", "runs/Irregular-v0", **settings)
     irregular = small_run(tmp_path / "run", "runs/Irregular-v0", **settings, runtime=runtime)
     assert weights_of(irregular.path) == weights_of(serial.path)

@@ -148,7 +148,7 @@ def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_refused_updates_count_for_the_update_ratio_and_training_continues(tmp_path, runtime):
     settings: dict[str, Any] = {"imports": ("tests.sample_envs.run_envs",), "capacity": 100, "utd_ratio": "1/2"}
-    settings |= {"actors": 2, "max_ahead": 2, "envs_per_actor": 1, "steps": 320, "batch_size": 16}
+    settings |= {"actors": 2, "max_ahead": 2, "envs_per_actor": 1, "steps": 380, "batch_size": 16}
     run = small_sac(tmp_path / "run", "runs/OverflowingForAWhile-v0", **settings, runtime=runtime)
     assert 0 < run.metrics["updates_refused"] < run.metrics["updates"]
     assert_ratio(run.path, Fraction(1, 2), 64)
