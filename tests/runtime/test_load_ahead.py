@@ -26,11 +26,11 @@ from offbeat.core import threads
 from offbeat.core.errors import ConfigError
 from offbeat.workers import staging
 
-ON_POLICY: dict[str, Any] = {"steps": 512, "unroll_length": 8, "lag": "exact"}
+ON_POLICY: dict[str, Any] = {"steps": 384, "unroll_length": 8, "lag": "exact"}
 ON_A_REPLAY: dict[str, Any] = {
     "steps": 100,
     "warmup": 40,
-    "utd_ratio": "2",
+    "utd_ratio": "1",
     "max_ahead": 2,
     "actors": 2,
     "lag": "exact",
@@ -72,7 +72,7 @@ CELLS = [
     Cell("ppo", CARTS, 1, "processes", "processes", {"max_lag": 1, "policies": POLICIES}),
     Cell("sac", "Pendulum-v1", 3, "processes", "threads"),
     Cell("sac", "Pendulum-v1", 2, "threads", "processes", PRIORITIZED),
-    Cell("dqn", "CartPole-v1", 1, "threads", "processes", {**CORE, "batch_size": 24, "n_step": 1}),
+    Cell("dqn", "CartPole-v1", 1, "threads", "processes", {**CORE, "batch_size": 12, "n_step": 1}),
 ]
 
 
@@ -94,7 +94,7 @@ def test_a_device_with_its_own_memory_has_the_bits_of_one_that_shares_it(tmp_pat
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("runtime", ["threads", "processes"])
 def test_a_device_that_copies_is_loaded_ahead_by_default_and_the_lag_keeps_its_bound(tmp_path, runtime):
-    run = small_run(tmp_path / "run", runtime=runtime, max_lag=1, actors=2, log_every=128)
+    run = small_run(tmp_path / "run", runtime=runtime, steps=512, max_lag=1, actors=2, log_every=128)
     lines = lines_of(run.path)
     assert lines[-1]["learner_load_wait_time_ms"] > 0
     assert lines[-1]["time_load"] > 0
@@ -102,7 +102,7 @@ def test_a_device_that_copies_is_loaded_ahead_by_default_and_the_lag_keeps_its_b
 
 
 def test_without_a_loader_there_is_no_wait_for_it(tmp_path):
-    line = small_run(tmp_path / "run", runtime="threads").metrics
+    line = small_run(tmp_path / "run", runtime="threads", steps=256).metrics
     assert line["learner_load_wait_time_ms"] == line["time_load"] == 0
     assert line["learner_load_time_ms"] > 0
 

@@ -62,7 +62,7 @@ def test_a_run_ends_if_a_mask_is_given_only_after_the_first_steps(tmp_path):
 
 
 def test_only_decisions_are_counted_and_returns_include_all_rewards(tmp_path):
-    run = small_run(tmp_path / "run", WAITING, **CURIOUS, eval_every=1000, eval_episodes=2)
+    run = small_run(tmp_path / "run", WAITING, **CURIOUS, steps=512, eval_every=1000, eval_episodes=1)
     last = run.metrics
     assert (last["episode_length_mean"], last["episode_return_mean"]) == (DECISIONS, LENGTH)
     assert (last["eval_length_mean"], last["eval_return_mean"]) == (DECISIONS, LENGTH)
@@ -72,7 +72,7 @@ def test_only_decisions_are_counted_and_returns_include_all_rewards(tmp_path):
 
 def test_returns_are_also_those_of_agents_that_made_no_decision_in_the_episode(tmp_path):
     """The first player takes the only stone."""
-    game = {"env_kwargs": {"stones": 1, "most": 1}, "eval_every": 1000, "eval_episodes": 2}
+    game = {"env_kwargs": {"stones": 1, "most": 1}, "eval_every": 1000, "eval_episodes": 1, "steps": 512}
     last = small_run(tmp_path / "run", "offbeat.envs.testing.games:Nim", **game).metrics
     for name in ("", "eval_"):
         returns = [last[f"{name or 'episode_'}return_{which}"] for which in ("min", "mean", "max")]
@@ -96,7 +96,7 @@ def test_values_converge_to_the_closed_form_if_unrolls_end_in_no_decision_rows(t
     run = small_run(
         tmp_path / "run",
         WAITING,
-        **{**CURIOUS, "steps": 8000, "unroll_length": 10, "envs_per_actor": 32, "minibatch_size": 64, "gamma": 0.9},
+        **{**CURIOUS, "steps": 4000, "unroll_length": 10, "envs_per_actor": 32, "minibatch_size": 64, "gamma": 0.9},
         **{"learning_rate": 1e-2, "epochs": 4, "hidden_sizes": (32,), "decorrelate": True, **settings},
     )
     ages = np.arange(LENGTH)
@@ -179,14 +179,9 @@ def action_values(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
 
 @pytest.mark.parametrize("n_step", [1, *thorough(3)])
 def test_action_values_with_a_replay_converge_to_the_sums_of_whole_steps(tmp_path, n_step):
-    settings: dict[str, Any] = {"algorithm": "dqn", "steps": 1000, "capacity": 2000, "gamma": 0.9, "n_step": n_step}
-    more: dict[str, Any] = {
-        "utd_ratio": "1",
-        "hidden_sizes": (32,),
-        "learning_rate": 5e-3,
-        "ema_rate": 0.05,
-        "chunk_length": 1,
-    }
+    settings: dict[str, Any] = {"algorithm": "dqn", "steps": 450, "capacity": 2000, "gamma": 0.9, "n_step": n_step}
+    more: dict[str, Any] = {"utd_ratio": "1", "hidden_sizes": (32,), "learning_rate": 1e-2, "ema_rate": 0.1}
+    more["chunk_length"] = 1
     run = small_sac(tmp_path / "run", WAITING, **CURIOUS, **{**settings, **more})
     expected = [3 + 0.9 * (3 + 0.9 * 2), 3 + 0.9 * 2, 2]
     values = action_values(run.path, np.array([0, 3, 6]))
@@ -203,9 +198,9 @@ def test_a_replay_resumed_in_the_middle_of_waits_and_in_another_runtime_has_the_
     tmp_path, settings, runtime
 ):
     layout: dict[str, Any] = {**CURIOUS, "lag": "exact", "max_ahead": 3, "actors": 2, "batch_size": 24, **settings}
-    layout |= {"steps": 200, "capacity": 160}
+    layout |= {"steps": 100, "warmup": 32, "capacity": 80}
     whole = small_sac(tmp_path / "whole", WAITING, **layout)
-    part = small_sac(tmp_path / "part", WAITING, **layout, runtime=runtime, stop_at=121)
+    part = small_sac(tmp_path / "part", WAITING, **layout, runtime=runtime, stop_at=61)
     again = resume(part.path, runtime="serial")
     assert again.metrics["updates"] == whole.metrics["updates"] > part.metrics["updates"] > 0
     assert weights_of(again.path) == weights_of(whole.path)

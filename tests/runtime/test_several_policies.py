@@ -29,8 +29,8 @@ CARTS_POLICIES: dict[str, dict[str, Any]] = {
     "cat": {"agents": "cart_1"},
     "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}},
 }
-SETTINGS: dict[str, Any] = {"steps": 512, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
-CARTS_RUN: dict[str, Any] = {**SETTINGS, "env": CARTS, "policies": CARTS_POLICIES}
+SETTINGS: dict[str, Any] = {"steps": 384, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
+CARTS_RUN: dict[str, Any] = {**SETTINGS, "unroll_length": 8, "env": CARTS, "policies": CARTS_POLICIES}
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +81,12 @@ def test_agents_that_appear_late_have_the_bits_of_serial_in_processes(policies, 
 
 def test_agents_with_stacked_images_have_the_bits_of_serial_in_processes_and_after_a_resume(tmp_path):
     cameras = {
-        **SETTINGS, "env": "offbeat.envs.testing.worlds:Cameras", "frame_stack": 3, "steps": 256, "epochs": 1,
-        "eval_every": 128, "eval_episodes": 2, "evaluator": "inline",
+        **SETTINGS, "env": "offbeat.envs.testing.worlds:Cameras", "frame_stack": 3, "steps": 192, "epochs": 1,
+        "eval_every": 64, "unroll_length": 8, "eval_episodes": 1, "evaluator": "inline",
     }  # fmt: skip
     runs = [
         small_run(tmp_path / "serial", runtime="serial", **cameras),
-        resume(small_run(tmp_path / "other", runtime="processes", stop_at=128, **cameras).path, runtime="serial"),
+        resume(small_run(tmp_path / "other", runtime="processes", stop_at=96, **cameras).path, runtime="serial"),
     ]
     first, second = ([untimed(line) for line in lines_of(run.path)] for run in runs)
     assert first[-1] == second[-1]
@@ -230,14 +230,14 @@ def test_policies_with_batches_of_different_sizes_have_the_bits_of_serial_in_eve
 
 
 def test_a_resume_says_which_policies_keep_their_own_values_of_a_changed_setting(tmp_path):
-    stopped = small_run(tmp_path / "run", stop_at=256, **ON_POLICY)
+    stopped = small_run(tmp_path / "run", stop_at=160, **ON_POLICY)
     resume(stopped.path, learning_rate=1e-3)
     log = (stopped.path / "log.txt").read_text()
     assert "settings changed: learning_rate from 0.0003 to 0.001; the policy dog keeps its own learning_rate" in log
 
 
 def test_a_resume_changes_the_setting_of_one_policy(tmp_path):
-    stopped = small_run(tmp_path / "run", stop_at=256, **ON_POLICY).path
+    stopped = small_run(tmp_path / "run", stop_at=160, **ON_POLICY).path
     said = offbeat(
         "resume", stopped, "--progress", "none", "--set", "policies.dog.settings.learning_rate=1e-30",
         "policies.cat.settings.gamma=0.9",
@@ -287,7 +287,7 @@ def test_each_policy_has_metrics_and_files_of_its_own(serial):
 
 
 def test_progress_lines_show_the_return_of_each_policy_agent_steps_and_lag(capsys, tmp_path):
-    run = small_run(tmp_path / "run", runtime="serial", progress="lines", **CARTS_RUN)
+    run = small_run(tmp_path / "run", runtime="serial", progress="lines", **{**CARTS_RUN, "steps": 512})
     line = lines_of(run.path)[-1]
     shown = capsys.readouterr().err.splitlines()
     (last,) = [text for text in shown if text.startswith("100%")]
