@@ -181,7 +181,7 @@ def action_values(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
 def test_action_values_with_a_replay_converge_to_the_sums_of_whole_steps(tmp_path, n_step):
     settings: dict[str, Any] = {"algorithm": "dqn", "steps": 450, "capacity": 2000, "gamma": 0.9, "n_step": n_step}
     more: dict[str, Any] = {"utd_ratio": "1", "hidden_sizes": (32,), "learning_rate": 1e-2, "ema_rate": 0.1}
-    more["chunk_length"] = 1
+    more |= {"chunk_length": 1, "envs_per_actor": 8}
     run = small_sac(tmp_path / "run", WAITING, **CURIOUS, **{**settings, **more})
     expected = [3 + 0.9 * (3 + 0.9 * 2), 3 + 0.9 * 2, 2]
     values = action_values(run.path, np.array([0, 3, 6]))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import threading
-from itertools import product
 from typing import Any
 
 import pytest
 from tests.sample_envs import run_envs
 from tests.support import runs
-from tests.support.runs import lines_of, small_run, unrolls_of, weights_of
+from tests.support.runs import lines_of, small_run, unrolls_of
 from tests.support.thorough import thorough
 
 from offbeat import resume
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.make_actor import make_actor, start_actor
 
-EVERY_BATCH: dict[str, Any] = {"steps": 768}
-"""Metrics lines come every steps // 200 = 3 env steps, so each batch has one."""
+EVERY_BATCH: dict[str, Any] = {"steps": 512, "unroll_length": 8}
+"""Metrics lines come every steps // 200 = 2 env steps, so each batch has one."""
 
 
 def batch_lines(path):
@@ -25,8 +24,7 @@ def batch_lines(path):
     return list({line["learning_step"]: line for line in lines_of(path)}.values())
 
 
-@pytest.mark.parametrize("max_lag", [0, 1, 2, 5])
-@pytest.mark.parametrize("unrolls_per_batch", [1, 2])
+@pytest.mark.parametrize(("max_lag", "unrolls_per_batch"), [(0, 1), (1, 2), (5, 1)])
 def test_learning_step_j_uses_data_that_is_exactly_min_j_max_lag_steps_old(tmp_path, max_lag, unrolls_per_batch):
     run = small_run(tmp_path / "run", max_lag=max_lag, unrolls_per_batch=unrolls_per_batch, **EVERY_BATCH)
     lines = batch_lines(run.path)
@@ -98,8 +96,7 @@ def test_a_pause_stops_acting_until_it_ends(begun):
     assert acting.slots_filled(0) == 1
 
 
-@pytest.mark.parametrize("max_lag", [0, 1, 3])
-@pytest.mark.parametrize("actors", [1, 2])
+@pytest.mark.parametrize(("max_lag", "actors"), [(0, 1), (3, 2)])
 def test_a_run_ends_after_the_first_batch_that_reaches_steps(tmp_path, max_lag, actors):
     steps = 500
     run = small_run(tmp_path / "run", steps=steps, max_lag=max_lag, actors=actors)
@@ -117,7 +114,7 @@ def test_reset_rows_are_not_counted(tmp_path):
 
 @pytest.mark.parametrize(
     ("stop_at", "max_lag"),
-    [*product((1, 640), (0, 3)), *thorough((1, 1), (640, 1), (500, 0), (500, 1), (500, 3))],
+    [(1, 3), (640, 0), *thorough((1, 0), (640, 3), (1, 1), (640, 1), (500, 0), (500, 1), (500, 3))],
 )
 def test_a_stop_happens_at_most_max_lag_batches_after_stop_at_is_reached(tmp_path, max_lag, stop_at):
     rows = 16 * 4
@@ -129,30 +126,23 @@ def test_a_stop_happens_at_most_max_lag_batches_after_stop_at_is_reached(tmp_pat
 
 
 def test_a_stop_at_beyond_the_end_has_no_effect(tmp_path):
-    run = small_run(tmp_path / "run", max_lag=3, steps=1000, stop_at=999)
+    run = small_run(tmp_path / "run", max_lag=3, steps=300, stop_at=299)
     assert run.state == "finished"
 
 
 def test_a_run_stops_when_an_evaluation_reaches_stop_at_return(tmp_path):
-    evaluated: dict[str, Any] = {"eval_every": 640, "eval_episodes": 2, "stop_at_return": 1}
+    evaluated: dict[str, Any] = {"eval_every": 256, "eval_episodes": 2, "stop_at_return": 1}
     run = small_run(tmp_path / "run", "offbeat/OneStep-v0", steps=10**6, **evaluated)  # each episode returns at least 1
     assert (run.state, run.exit_code) == ("interrupted", 0)
     assert run.reason == "stopped at --stop-at-return 1: an evaluation had a mean return of 1.50"
-    assert 640 <= run.metrics["env_steps"] < 1280
-    resumed = resume(run.path, steps=run.metrics["env_steps"] + 1280)  # a limit of the first part only
+    assert 256 <= run.metrics["env_steps"] < 512
+    resumed = resume(run.path, steps=run.metrics["env_steps"] + 512)  # a limit of the first part only
     assert resumed.state == "finished"
 
 
 def test_stop_at_return_without_evaluations_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="eval_every is 0"):
         small_run(tmp_path / "run", stop_at_return=1, eval_every=0)
-
-
-def test_the_time_limit_stops_a_run_with_a_checkpoint(tmp_path):
-    run = small_run(tmp_path / "run", steps=10**9, time=0.2)
-    assert (run.state, run.exit_code) == ("interrupted", 0)
-    assert run.metrics["env_steps"] > 0
-    assert weights_of(run.path)
 
 
 @pytest.mark.parametrize("actors", [2, 3])
