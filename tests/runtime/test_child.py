@@ -233,7 +233,7 @@ PROCESSES: dict[str, Any] = {"runtime": "processes", "inference": "worker", "dev
     ("layout", "modules"),
     [
         (
-            {**PROCESSES, "eval_every": 256, "eval_episodes": 1},
+            {**PROCESSES, "actors": 1, "eval_every": 128, "eval_episodes": 1},
             {
                 *("actor_process", "inference.worker_process", "learners.learner_process"),
                 "evaluation.evaluator_process",
@@ -245,7 +245,7 @@ PROCESSES: dict[str, Any] = {"runtime": "processes", "inference": "worker", "dev
 )
 def test_each_process_of_a_run_begins_as_a_new_python(tmp_path, layout, modules):
     seen: set[str] = set()
-    run = small_run(tmp_path / "run", steps=512, callbacks=[lambda _: seen.update(modules_of_children())], **layout)
+    run = small_run(tmp_path / "run", steps=256, callbacks=[lambda _: seen.update(modules_of_children())], **layout)
     assert (run.state, run.metrics["actor_restarts"]) == ("finished", 0)
     assert seen == modules
 
