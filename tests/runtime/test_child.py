@@ -23,6 +23,12 @@ from offbeat.runtime.child_main import Report
 from offbeat.runtime.process_groups import GROUPS, ProcessGroups
 
 
+def piped(*command: str, group: int | None = 0) -> tuple[subprocess.Popen[bytes], Any, Any]:
+    """Start a program, by default in a process group of its own; return it and both ends of a pipe to it."""
+    ours, theirs = Pipe()
+    return subprocess.Popen(command, stdout=subprocess.PIPE, process_group=group), ours, theirs
+
+
 class SlowStream:
     """A stream that writes only once it is let go on."""
 
@@ -42,12 +48,9 @@ def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
     stream = SlowStream()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr("offbeat.runtime.child.LAST_REPORT_S", 60.0)
-    ours, theirs = Pipe()
-    command = [sys.executable, "-c", "print('last words')"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
+    process, ours, theirs = piped("echo", "last words")
     theirs.close()
-    any_pipe: Any = ours
-    child = Child(0, process, any_pipe, None)
+    child = Child(0, process, ours, None)
     assert stream.writes.wait(timeout=60)
     Timer(0.2, stream.may_write.set).start()
     child.kill()
@@ -57,10 +60,8 @@ def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
 def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for(monkeypatch):
     monkeypatch.setattr("offbeat.runtime.child.KILL_S", 0.1)
     monkeypatch.setattr("offbeat.runtime.child.LAST_REPORT_S", 0.1)
-    ours, theirs = Pipe()
-    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
-    any_pipe: Any = ours
-    child = Child(0, process, any_pipe, None)
+    process, ours, theirs = piped("sleep", "600")
+    child = Child(0, process, ours, None)
     try:
         with monkeypatch.context() as kernel:
             for kill in ((os, "killpg"), (process, "kill")):  # as for a process in uninterruptible sleep
@@ -78,21 +79,17 @@ def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for
 
 
 def test_a_child_that_has_left_its_process_group_is_killed():
-    ours, theirs = Pipe()
-    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE)  # in the group of this process
+    process, ours, theirs = piped("sleep", "600", group=None)  # in the group of this process
     theirs.close()
-    any_pipe: Any = ours
-    child = Child(0, process, any_pipe, None)
+    child = Child(0, process, ours, None)
     child.kill()
     assert child.exit_reason() == "was killed by SIGKILL"
 
 
 def test_the_launch_spec_of_a_child_is_freed_when_it_was_sent():
-    ours, theirs = Pipe()
-    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
-    any_pipe: Any = ours
+    process, ours, theirs = piped("sleep", "600")
     tracemalloc.start()
-    child = Child(0, process, any_pipe, bytes(50_000_000))
+    child = Child(0, process, ours, bytes(50_000_000))
     try:
         assert len(theirs.recv_bytes()) > 50_000_000
         theirs.send(Report("ready", None))
@@ -101,24 +98,21 @@ def test_the_launch_spec_of_a_child_is_freed_when_it_was_sent():
         assert tracemalloc.get_traced_memory()[0] < 25_000_000
     finally:
         tracemalloc.stop()
+        theirs.close()
         child.kill()
 
 
 def test_the_launch_spec_of_a_child_that_ends_before_it_is_sent_is_freed():
-    ours, theirs = Pipe()
-    process = subprocess.Popen(["true"], stdout=subprocess.PIPE, process_group=0)
+    process, ours, theirs = piped("true")
     theirs.close()
-    any_pipe: Any = ours
-    child = Child(0, process, any_pipe, bytes(1_000_000))
+    child = Child(0, process, ours, bytes(1_000_000))
     child.kill()
     assert child._unsent == b""
 
 
 @pytest.mark.parametrize("started", [0, 1])
 def test_a_child_is_killed_if_its_threads_cannot_be_started(monkeypatch, started):
-    ours, theirs = Pipe()
-    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
-    any_pipe: Any = ours
+    process, ours, theirs = piped("sleep", "600")
     start, starts = Thread.start, count()
 
     def start_at_the_limit(thread: Thread) -> None:
@@ -128,15 +122,13 @@ def test_a_child_is_killed_if_its_threads_cannot_be_started(monkeypatch, started
 
     monkeypatch.setattr(Thread, "start", start_at_the_limit)
     with pytest.raises(OSError, match="can't start new thread"):
-        Child(0, process, any_pipe, None)
+        Child(0, process, ours, None)
     assert_killed(process, ours)
     theirs.close()
 
 
 def test_a_child_is_killed_if_its_process_group_cannot_be_watched(monkeypatch):
-    ours, theirs = Pipe()
-    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, process_group=0)
-    any_pipe: Any = ours
+    process, ours, theirs = piped("sleep", "600")
 
     def fail(_code: str) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -144,7 +136,7 @@ def test_a_child_is_killed_if_its_process_group_cannot_be_watched(monkeypatch):
     monkeypatch.setattr("offbeat.runtime.child.GROUPS", ProcessGroups())
     monkeypatch.setattr("offbeat.runtime.process_groups.start_watchdog", fail)
     with pytest.raises(OSError, match="Too many open files"):
-        Child(0, process, any_pipe, None)
+        Child(0, process, ours, None)
     assert_killed(process, ours)
     theirs.close()
 
@@ -203,12 +195,9 @@ CLOSED_WINDOW = BrokenStream(RuntimeError("the window was closed"))
 @pytest.mark.parametrize("stream", [FULL, CLOSED_WINDOW, None], ids=["full disk", "closed window", "no stream"])
 def test_a_child_can_still_print_when_its_output_cannot_be_written(stream, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
-    ours, theirs = Pipe()
-    command = [sys.executable, "-u", "-c", "for _ in range(20_000): print('a line')"]  # twice a pipe
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
+    process, ours, theirs = piped("seq", "30000")  # more than two pipes hold
     theirs.close()
-    any_pipe: Any = ours
-    child = Child(0, process, any_pipe, None)
+    child = Child(0, process, ours, None)
     assert process.wait(timeout=60) == 0
     child.kill()
 

@@ -182,7 +182,7 @@ LAYOUTS = [
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_batches_are_complete_when_actors_run_in_parallel(stages, pool_kind, layout):
     stage = begin(stages, pool_kind, layout, 0.0003)
-    for _ in range(60):
+    for _ in range(40):
         stage.learner.learn(stage.watch)
 
 

@@ -20,12 +20,14 @@ from random import Random
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from tests.support import warm
 
 import offbeat.runtime.gate
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import OnPolicyPace
+from offbeat.core.process_exit import exit_process
 from offbeat.core.types import Field, Tree
 from offbeat.memory.arena import SharedArena, attach, private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
@@ -402,7 +404,8 @@ class Processes:
     def start(self, index: int) -> None:
         inherited = (self._arena.fd, self._gate.acting_bells[index].reader, self._gate.own_bell.writer)
         what = {"layout": asdict(self._layout), "index": index, "fds": inherited, "seconds": self._seconds}
-        self.processes[index] = subprocess.Popen(
+        start = warm.popen if warm.children_are_forked() else subprocess.Popen
+        self.processes[index] = start(
             [sys.executable, "-c", "from tests.support.gates import main; main()", json.dumps(what)],
             pass_fds=inherited,
             cwd=REPOSITORY,
@@ -447,3 +450,4 @@ def main() -> None:
         PaceBoard(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own_bell, -1), Bell(-1, learner_bell)
     )
     SimulatedActor(layout, arrays, index, pauses(what["seconds"], index)).play(gate)
+    exit_process(0)
