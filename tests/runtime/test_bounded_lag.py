@@ -23,9 +23,9 @@ BOTH = ("threads", "processes")
 )
 def test_no_row_exceeds_max_lag_with_envs_of_irregular_speed(tmp_path, runtime, max_lag):
     layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "unrolls_per_batch": 2, "clip_reference": "proximal"}
-    run = small_run(tmp_path / "run", "runs/Irregular-v0", imports=(ENVS,), steps=1024, runtime=runtime, **layout)
+    run = small_run(tmp_path / "run", "runs/Irregular-v0", imports=(ENVS,), steps=640, runtime=runtime, **layout)
     lines = lines_of(run.path)
-    assert len(lines) >= 1024 // (2 * 4 * 16)
+    assert len(lines) >= 640 // (2 * 4 * 16)
     for line in lines:
         assert 0 <= line["policy_lag_min"] <= line["policy_lag_mean"] <= line["policy_lag_max"] <= max_lag
         assert line["ratio_max_deviation_first"] < 1e-5
@@ -34,7 +34,7 @@ def test_no_row_exceeds_max_lag_with_envs_of_irregular_speed(tmp_path, runtime, 
 @pytest.mark.parametrize("runtime", BOTH)
 def test_no_row_of_any_policy_exceeds_max_lag(tmp_path, runtime):
     layout: dict[str, Any] = {"max_lag": 2, "actors": 3, "unrolls_per_batch": 1, "policies": TEAMS}
-    run = small_run(tmp_path / "run", CARTS, steps=1024, runtime=runtime, **layout)
+    run = small_run(tmp_path / "run", CARTS, steps=512, runtime=runtime, **layout)
     for line in lines_of(run.path):
         for policy in TEAMS:
             lag = [line[f"policies/{policy}/policy_lag_{kind}"] for kind in ("min", "mean", "max")]
@@ -43,7 +43,7 @@ def test_no_row_of_any_policy_exceeds_max_lag(tmp_path, runtime):
 
 @pytest.mark.parametrize("runtime", BOTH)
 def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
-    layout: dict[str, Any] = {"max_lag": 0, "actors": 2, "steps": 1024}
+    layout: dict[str, Any] = {"max_lag": 0, "actors": 2, "steps": 512}
     run = small_run(tmp_path / "run", **layout, runtime=runtime)
     serial = small_run(tmp_path / "serial", **layout)
     for line in lines_of(run.path):
@@ -57,18 +57,18 @@ def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
 )
 def test_a_run_ends_after_the_batch_that_reaches_steps(tmp_path, runtime, max_lag):
     rows = 2 * 4 * 16
-    layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "steps": 10 * rows}
-    run = small_run(tmp_path / "run", "Pendulum-v1", runtime=runtime, **layout)  # 160 rows: no episode ends in them
-    assert (run.state, run.metrics["env_steps"]) == ("finished", 10 * rows)
+    layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "steps": 5 * rows}
+    run = small_run(tmp_path / "run", "Pendulum-v1", runtime=runtime, **layout)  # 80 rows: no episode ends in them
+    assert (run.state, run.metrics["env_steps"]) == ("finished", 5 * rows)
 
 
 @pytest.mark.parametrize("runtime", BOTH)
 def test_a_bounded_run_is_resumed_with_its_episodes_and_reports_waits(tmp_path, runtime):
     path = tmp_path / "run"
-    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "runtime": runtime}
-    said = offbeat(*small_arguments(path, stop_at=400, **layout))
-    assert said.out.startswith("interrupted: stopped at --stop-at 400")
-    assert 400 <= lines_of(path)[-1]["env_steps"] <= 400 + 2 * 128
+    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "runtime": runtime, "steps": 640}
+    said = offbeat(*small_arguments(path, stop_at=250, **layout))
+    assert said.out.startswith("interrupted: stopped at --stop-at 250")
+    assert 250 <= lines_of(path)[-1]["env_steps"] <= 250 + 2 * 128
     said = offbeat("resume", path, "--progress", "lines")
     assert said.code == 0
     assert "unfinished episodes continue" in said.err

@@ -25,7 +25,14 @@ from offbeat.run_directory.snapshots import SnapshotStore
 
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
 LEAGUE: dict[str, Any] = {"window": 3, "snapshot_every": 2}
-SETTINGS: dict[str, Any] = {"steps": 640, "env": GAME, "runtime": "serial", "lag": "exact", "league": LEAGUE}
+SETTINGS: dict[str, Any] = {
+    "steps": 320,
+    "unroll_length": 8,
+    "env": GAME,
+    "runtime": "serial",
+    "lag": "exact",
+    "league": LEAGUE,
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +48,7 @@ def copy(trained, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped_once(tmp_path_factory) -> Path:
-    run = small_run(tmp_path_factory.mktemp("runs") / "stopped", stop_at=320, **SETTINGS)
+    run = small_run(tmp_path_factory.mktemp("runs") / "stopped", stop_at=160, **SETTINGS)
     return run.path
 
 
@@ -106,7 +113,7 @@ def test_each_policy_of_a_league_has_its_own_snapshots(separate):
 def test_the_window_of_a_league_is_that_of_each_policy_also_if_one_has_more_snapshots(tmp_path):
     """In turns of 8 of 20 learning steps, the first policy has snapshots after steps 0 to 8 and 18 to 20."""
     league = {"window": 2, "snapshot_every": 2, "team_change_every": 8}
-    run = small_run(tmp_path / "run", **{**SETTINGS, "steps": 640, "policies": "separate", "league": league})
+    run = small_run(tmp_path / "run", **{**SETTINGS, "policies": "separate", "league": league})
     state = load(run.path / "checkpoints" / "latest").state
     assert state is not None
     arrays, table = state["league"]["arrays"], LeagueTable.restore(state["league"]["table"])

@@ -14,13 +14,14 @@ from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.checkpoint import load
 
-HALF = 512
-LAGGED: dict[str, Any] = {"max_lag": 1, "unrolls_per_batch": 2, "actors": 2}
+HALF = 256
+LAGGED: dict[str, Any] = {"max_lag": 1, "unrolls_per_batch": 2, "actors": 2, "steps": 768}
+EVALUATED: dict[str, Any] = {"eval_every": 150, "eval_episodes": 1, "evaluator": "inline"}
 
 
 def test_a_resume_continues_counters_episodes_and_metrics(tmp_path):
-    whole = small_run(tmp_path / "whole", **LAGGED, eval_every=350, eval_episodes=2)
-    stopped = small_run(tmp_path / "stopped", **LAGGED, eval_every=350, eval_episodes=2, stop_at=HALF)
+    whole = small_run(tmp_path / "whole", **LAGGED, **EVALUATED)
+    stopped = small_run(tmp_path / "stopped", **LAGGED, **EVALUATED, stop_at=HALF)
     resumed = resume(stopped.path)
 
     assert resumed.metrics["episodes"] > stopped.metrics["episodes"] > 0
@@ -56,7 +57,7 @@ def actors_at(run: Path, checkpoint: str, learning_step: int) -> list[dict[str, 
 def test_envs_without_snapshots_start_new_episodes_and_the_resume_logs_it(tmp_path):
     path = tmp_path / "run"
     env, modules = "runs/Wave-v0", ("tests.sample_envs.run_envs",)
-    small_run(path, env, imports=modules, stop_at=HALF)
+    small_run(path, env, imports=modules, steps=2 * HALF, stop_at=HALF)
     said = offbeat("resume", path, "--progress", "lines")
 
     assert said.code == 0
@@ -67,20 +68,20 @@ def test_envs_without_snapshots_start_new_episodes_and_the_resume_logs_it(tmp_pa
 
 
 def test_a_resume_with_snapshots_logs_that_episodes_continue(tmp_path):
-    path = small_run(tmp_path / "run", stop_at=HALF).path
+    path = small_run(tmp_path / "run", steps=2 * HALF, stop_at=HALF).path
     assert "unfinished episodes continue" in offbeat("resume", path, "--progress", "lines").err
 
 
 def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
-    path = small_run(tmp_path / "run").path
+    path = small_run(tmp_path / "run", steps=256).path
     before = weights_of(path)
     with pytest.raises(ConfigError, match=r"nothing is left to do.*--steps"):
         resume(path)
     assert weights_of(path) == before
 
-    more = resume(path, steps=1500)
+    more = resume(path, steps=384)
     assert more.state == "finished"
-    assert more.metrics["env_steps"] >= 1500
+    assert more.metrics["env_steps"] >= 384
     assert weights_of(path) != before
 
 
@@ -95,7 +96,7 @@ class Checkpoints(package.Callback):
 
 @pytest.mark.parametrize("settings", [{}, {"passes": 3, "resident_batches": 2}])
 def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines_and_checkpoints(tmp_path, settings):
-    saved: dict[str, Any] = {"checkpoint_every": 300, "checkpoints_kept": 3, "eval_every": 300, "eval_episodes": 2}
+    saved: dict[str, Any] = {"steps": 512, "checkpoint_every": 150, "checkpoints_kept": 3, **EVALUATED}
     whole = small_run(tmp_path / "run", **saved, **settings)
     lines, weights = lines_of(whole.path), weights_of(whole.path)
     checkpoints = whole.path / "checkpoints"
@@ -109,7 +110,7 @@ def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines_and_checkpo
 
 
 def test_a_refused_resume_from_an_older_checkpoint_changes_nothing(tmp_path):
-    run = small_run(tmp_path / "run", checkpoint_every=300).path
+    run = small_run(tmp_path / "run", steps=512, checkpoint_every=150).path
     before = contents(run)
     said = offbeat("resume", run, "--checkpoint", min((run / "checkpoints").glob("step-*")).name, "--set", "seed=9")
     assert (said.code, "seed is 0" in said.err) == (2, True)
@@ -118,7 +119,7 @@ def test_a_refused_resume_from_an_older_checkpoint_changes_nothing(tmp_path):
 
 
 def test_a_resume_with_an_edited_topology_is_refused_and_changes_nothing(tmp_path):
-    run = small_run(tmp_path / "run", stop_at=512).path
+    run = small_run(tmp_path / "run", steps=256, stop_at=128).path
     edited = (run / "config.toml").read_text().replace("max_lag = 0", "max_lag = 2")
     (run / "config.toml").write_text(edited)
     metrics = (run / "metrics.jsonl").read_bytes()

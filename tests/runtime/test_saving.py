@@ -28,14 +28,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "serial": {"max_lag": 2},
     "threads": {"runtime": "threads", **EXACT},
     "processes": {"runtime": "processes", **EXACT},
-    "sac": {"algorithm": "sac", "max_ahead": 2, "steps": 200},
+    "sac": {"algorithm": "sac", "max_ahead": 2, "steps": 100},
     "one lock-free worker": {"algorithm": "sac", "runtime": "hogwild", "workers": 1, "steps": 300},
 }
 
 
 def trained(path: Path, **settings: Any) -> Path:
     train = small_sac if settings.get("algorithm") == "sac" else small_run
-    return train(path, **{"steps": 600, "checkpoint_every": 0, "checkpoints_kept": 100, **settings}).path
+    return train(path, **{"steps": 400, "checkpoint_every": 0, "checkpoints_kept": 100, **settings}).path
 
 
 @pytest.mark.parametrize("kind", ["serial", "processes", "sac", *thorough("threads", "one lock-free worker")])

@@ -25,8 +25,8 @@ def stopped(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("stopped")
     return {
         "unrolls": small_run(folder / "unrolls", stop_at=100, steps=200).path,
-        "replay": small_sac(folder / "replay", stop_at=150).path,
-        "hogwild": small_sac(folder / "hogwild", stop_at=150, runtime="hogwild", workers=1).path,
+        "replay": small_sac(folder / "replay", stop_at=80, steps=110).path,
+        "hogwild": small_sac(folder / "hogwild", stop_at=80, steps=110, runtime="hogwild", workers=1).path,
     }
 
 

@@ -30,7 +30,7 @@ from offbeat.runtime.supervisor import Reporting, Supervised, Supervisor
 
 @pytest.mark.parametrize("lag", ["exact", *thorough("bounded")])
 def test_no_ticket_is_lost_or_written_twice_when_actors_are_killed(lag):
-    random, kills, steps = Random(0), 3, 250
+    random, kills, steps = Random(0), 3, 120
     moments = sorted(random.sample(range(10, steps - 50), kills))
     with scene(actors=2, max_lag=2, lag=lag, unroll_length=8) as it:
         it.begin()
