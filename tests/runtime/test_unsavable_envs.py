@@ -12,12 +12,13 @@ from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
 
 ENV = "runs/BecomesUnsavable-v0"
-SETTINGS: dict[str, Any] = {"imports": ("tests.sample_envs.run_envs",), "checkpoint_every": 128, "checkpoints_kept": 99}
+SETTINGS: dict[str, Any] = {"imports": ("tests.sample_envs.run_envs",), "checkpoint_every": 64, "checkpoints_kept": 99}
+SETTINGS |= {"steps": 512, "envs_per_actor": 1, "minibatch_size": 16}
 WORKERS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "eval_every": 0}
 
 
 def trained(run: Path, *, what: str = "set", **settings: Any) -> CommandResult:
-    arguments = small_arguments(run, ENV, **SETTINGS, envs_per_actor=2, **settings)
+    arguments = small_arguments(run, ENV, **SETTINGS, **settings)
     return offbeat(*arguments, "--env-kwargs", f"what={what}")
 
 
@@ -67,7 +68,7 @@ def test_an_actor_process_is_not_lost_when_the_state_of_its_env_cannot_be_sent_o
 
 def test_a_resume_from_a_checkpoint_without_the_state_of_an_env_starts_new_episodes(tmp_path):
     run = tmp_path / "run"
-    trained(run, stop_at=256)
+    trained(run, stop_at=150)
     assert actors_by_checkpoint(run)[-1] == [None]
     said = offbeat("resume", run, "--progress", "lines")
     assert said.code == 0, said.err
