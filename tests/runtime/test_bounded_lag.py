@@ -10,7 +10,6 @@ from tests.support.runs import lines_of, offbeat, small_arguments, small_run, we
 from tests.support.thorough import thorough
 
 ENVS = "tests.sample_envs.run_envs"
-BOTH = ("threads", "processes")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def test_no_row_exceeds_max_lag_with_envs_of_irregular_speed(tmp_path, runtime, 
         assert line["ratio_max_deviation_first"] < 1e-5
 
 
-@pytest.mark.parametrize("runtime", BOTH)
+@pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_no_row_of_any_policy_exceeds_max_lag(tmp_path, runtime):
     layout: dict[str, Any] = {"max_lag": 2, "actors": 3, "unrolls_per_batch": 1, "policies": TEAMS}
     run = small_run(tmp_path / "run", CARTS, steps=512, runtime=runtime, **layout)
@@ -41,7 +40,7 @@ def test_no_row_of_any_policy_exceeds_max_lag(tmp_path, runtime):
             assert 0 <= lag[0] <= lag[1] <= lag[2] <= 2
 
 
-@pytest.mark.parametrize("runtime", BOTH)
+@pytest.mark.parametrize("runtime", ["threads", *thorough("processes")])
 def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
     layout: dict[str, Any] = {"max_lag": 0, "actors": 2, "steps": 512}
     run = small_run(tmp_path / "run", **layout, runtime=runtime)
@@ -53,7 +52,7 @@ def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
 
 
 @pytest.mark.parametrize(
-    ("runtime", "max_lag"), [("threads", 2), ("processes", 2), *thorough(("threads", 0), ("processes", 0))]
+    ("runtime", "max_lag"), [("threads", 2), *thorough(("processes", 2), ("threads", 0), ("processes", 0))]
 )
 def test_a_run_ends_after_the_batch_that_reaches_steps(tmp_path, runtime, max_lag):
     rows = 2 * 4 * 16
@@ -62,7 +61,7 @@ def test_a_run_ends_after_the_batch_that_reaches_steps(tmp_path, runtime, max_la
     assert (run.state, run.metrics["env_steps"]) == ("finished", 5 * rows)
 
 
-@pytest.mark.parametrize("runtime", BOTH)
+@pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_a_bounded_run_is_resumed_with_its_episodes_and_reports_waits(tmp_path, runtime):
     path = tmp_path / "run"
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "runtime": runtime, "steps": 640}

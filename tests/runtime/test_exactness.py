@@ -100,7 +100,7 @@ CELLS = [
     # Without the fast path all products are divided among the learner's threads.
     Cell(
         "sac", "CartPole-v1", 2, 1, 0, "serial", "processes",
-        {"learner_threads": 2, "hidden_sizes": (256, 256), "steps": 110},
+        {"learner_threads": 2, "hidden_sizes": (256, 256), "warmup": 40, "steps": 80},
     ),
     Cell(
         "dqn", "CartPole-v1", 4, 2, 0, "processes", "serial",
@@ -158,7 +158,16 @@ TWO_WORKERS = {**SERVED, "inference_workers": 2}
 SERVED_CELLS = [
     # Inference groups of two actors and of one; their env groups are stepped while the other one waits.
     Cell("impala", "CartPole-v1", 1, 3, 3, "threads", "processes", {**TWO_WORKERS, "env_groups": 2}, OFTEN),
-    Cell("ppo", "offbeat/PixelsGoal-v0", 1, 2, 2, "processes", "serial", {**SERVED, **CORE, "steps": 256}),
+    Cell(
+        "ppo",
+        "offbeat/PixelsGoal-v0",
+        1,
+        2,
+        2,
+        "processes",
+        "serial",
+        {**SERVED, **CORE, "steps": 160, "envs_per_actor": 2},
+    ),
     # Two policies with their previous actions and rewards as inputs.
     Cell("a2c", CARTS, 1, 2, 1, "processes", "threads", {**SERVED, **PREVIOUS, "policies": TEAMS, "env_groups": 2}),
     # Uniform actions first, which need no network.

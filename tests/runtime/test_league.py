@@ -288,7 +288,7 @@ def test_a_policy_gets_a_snapshot_after_each_of_its_turns_whatever_the_order_of_
         assert [snapshot.learning_step for snapshot in table.snapshots[name]] == [0, *ends_of_turns]
 
 
-SMUGGLING: dict[str, Any] = {**SETTINGS, "env": "offbeat.envs.testing.smuggling:Smuggling"}
+SMUGGLING: dict[str, Any] = {**SETTINGS, "steps": 448, "env": "offbeat.envs.testing.smuggling:Smuggling"}
 
 
 @pytest.fixture(scope="module")

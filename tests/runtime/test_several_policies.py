@@ -155,9 +155,9 @@ def test_an_env_with_one_agent_cannot_have_several_policies(tmp_path):
 def test_a_policy_that_does_not_learn_keeps_its_weights_and_has_no_slots(serial, tmp_path):
     policies = {"cat": {**CARTS_POLICIES["cat"], "train": False}, "dog": CARTS_POLICIES["dog"]}
     frozen = {**CARTS_RUN, "policies": policies, "init_from": str(serial.path)}
-    runs = [small_run(tmp_path / runtime, runtime=runtime, **frozen) for runtime in ("serial", "threads", "processes")]
-    before, first, *others = (weights_of_each(run.path) for run in (serial, *runs))
-    assert others == [first, first]
+    runs = [small_run(tmp_path / runtime, runtime=runtime, **frozen) for runtime in ("serial", "processes")]
+    before, first, other = (weights_of_each(run.path) for run in (serial, *runs))
+    assert other == first
     assert first["cat"] == before["cat"]
     assert first["dog"] != before["dog"]
     parts = build_paced(resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, **frozen_flags(frozen)}), print, shared=False)
