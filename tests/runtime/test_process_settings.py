@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def actors_of(env: str = "reporting/Reporting-v0", **settings: Any) -> list[EnvR
     """Train, and return what the actors' envs have told, one for each actor."""
     small_run(Path("run"), env, **{**SETTINGS, **settings})
     return [one for one in env_reports() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
+
+
+def in_its_own_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a thread whose niceness, if it changes, goes with it."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result()
 
 
 @pytest.mark.parametrize("runtime", BOTH)
@@ -98,45 +105,33 @@ def test_a_failed_run_restores_the_cpu_affinity_of_the_caller():
     ids=str,
 )
 def test_actors_that_can_use_all_cores_have_a_lower_priority_than_the_learner(settings, nicer):
-    """In a thread of the test's own, whose niceness goes with it."""
-    before, seen = os.getpriority(os.PRIO_PROCESS, 0), []
-    thread = threading.Thread(target=lambda: seen.extend(actors_of(**{"runtime": "processes", **settings})))
-    thread.start()
-    thread.join()
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    seen = in_its_own_thread(lambda: actors_of(**{"runtime": "processes", **settings}))
     assert {one.nice for one in seen} == {min(19, before + nicer)}
 
 
 def test_actor_nice_and_learner_nice_never_raise_a_priority():
-    """In a thread of the test's own, whose niceness goes with it."""
-    seen: list[EnvReport] = []
-
-    def run() -> None:
+    def run() -> list[EnvReport]:
         os.setpriority(os.PRIO_PROCESS, 0, 15)
-        seen.extend(actors_of(runtime="processes", actors=1, actor_nice=3, learner_nice=0))
+        return actors_of(runtime="processes", actors=1, actor_nice=3, learner_nice=0)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert {one.nice for one in seen} == {15}
+    assert [one.nice for one in in_its_own_thread(run)] == [15]
 
 
 def test_learner_nice_sets_the_niceness_of_the_learner():
-    """In a thread of the test's own, whose niceness goes with it."""
     seen: list[int] = []
     wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 2)
 
-    def run() -> None:
-        look: Any = lambda _line: seen.append(os.getpriority(os.PRIO_PROCESS, 0))  # noqa: E731
-        small_run(Path("run"), runtime="threads", actors=1, learner_nice=wanted, steps=128, callbacks=[look])
+    def look(_line: dict[str, Any]) -> None:
+        seen.append(os.getpriority(os.PRIO_PROCESS, 0))
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    settings: dict[str, Any] = {"runtime": "threads", "actors": 1, "learner_nice": wanted, "steps": 128}
+    in_its_own_thread(lambda: small_run(Path("run"), **settings, callbacks=[look]))
     assert set(seen) == {wanted}
 
 
 def test_inference_workers_have_the_niceness_of_the_learner_from_the_start():
-    """So a restart, which inherits it, does not change theirs. In a thread of the test's own, as above."""
+    """So a restart, which inherits it, does not change theirs."""
     seen: list[int] = []
     wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 2)
 
@@ -145,11 +140,8 @@ def test_inference_workers_have_the_niceness_of_the_learner_from_the_start():
         workers = [each["pid"] for each in processes if each["role"] == "inference worker"]
         seen.extend(os.getpriority(os.PRIO_PROCESS, pid) for pid in workers)
 
-    settings: dict[str, Any] = {"actors": 2, "max_lag": 1, "inference": "worker", "learner_nice": wanted}
-    run: Any = lambda: small_run(Path("run"), runtime="processes", steps=128, **settings, callbacks=[look])  # noqa: E731
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    settings: dict[str, Any] = {"actors": 2, "max_lag": 1, "inference": "worker", "learner_nice": wanted, "steps": 128}
+    in_its_own_thread(lambda: small_run(Path("run"), runtime="processes", **settings, callbacks=[look]))
     assert set(seen) == {wanted}
 
 
