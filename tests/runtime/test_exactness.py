@@ -119,7 +119,7 @@ TASK_CELLS = [
     # Tickets that are parts of a visit, which runs are cut in. Whole visits are in `MORE_CELLS`.
     Cell(
         "pearl", "offbeat/PointRobot-v0", 2, 2, 0, "threads", "processes",
-        {**TASKS, **ENCODER, "chunk_length": 5, "learner_threads": 2, "utd_ratio": "1/8", "steps": 360},
+        {**TASKS, **ENCODER, "chunk_length": 5, "utd_ratio": "1/8", "steps": 360},
     ),
 ]  # fmt: skip
 CELLS += TASK_CELLS
@@ -192,7 +192,7 @@ MORE_CELLS = [
         0,
         "processes",
         "serial",
-        {**TASKS, **ENCODER, "chunk_length": 30, "layer_norm": True},
+        {**TASKS, **ENCODER, "chunk_length": 30, "layer_norm": True, "learner_threads": 2},
     ),
     Cell("impala", "Pendulum-v1", 1, 2, 2, "processes", "threads", {"shards": 2}),
     Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"shards": 3, "learner_threads": 2}),
