@@ -72,10 +72,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def nodes() -> Any:
-    """The cluster of Ray that tests share; no test has left a connection to it."""
-    shared = ray_clusters.shared_nodes()
-    assert not sys.modules["ray"].is_initialized()
-    return shared
+    """The cluster of Ray that tests share."""
+    return ray_clusters.shared_nodes()
+
+
+@pytest.fixture(scope="module")
+def connected(nodes: Any) -> Any:  # noqa: ARG001
+    """The connection of this process to this cluster, which runs and commands in this process use too."""
+    return ray_clusters.shared_connection()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs import sending
 from offbeat.runtime.ray import tasks
-from offbeat.runtime.ray.cluster import Cluster
-from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.tasks import TaskPool
 
 NIM = "offbeat.envs.testing.games:Nim"
@@ -37,18 +34,12 @@ def on_ray(nodes: Any) -> list[str]:
     return ["--on", "ray", "--ray-address", nodes.address]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster(nodes) -> Iterator[Cluster]:
-    """One connection, which the commands in this process use too: each connection starts workers of its own."""
-    with connect(nodes.address) as connected:
-        yield connected
-
-
 @pytest.fixture
-def pool(cluster) -> TaskPool:
-    return TaskPool(cluster, {"CPU": 1, "GPU": 0}, "a task")
+def pool(connected) -> TaskPool:
+    return TaskPool(connected, {"CPU": 1, "GPU": 0}, "a task")
 
 
+pytestmark = pytest.mark.usefixtures("connected")
 ENV = sending.package("CartPole-v1", ())
 
 
@@ -148,11 +139,11 @@ def test_the_time_limit_of_a_task_is_not_shorter_than_that_of_an_env_call_of_its
     assert tasks.stall_limit([RuntimeConfig(reset_timeout_s=1e300)]) == tasks.LONGEST_S
 
 
-def test_tasks_that_need_more_than_a_node_has_are_refused(nodes, cluster):
+def test_tasks_that_need_more_than_a_node_has_are_refused(nodes, connected):
     said = typed("eval", "nowhere", *on_ray(nodes), "--cpus", "none")
     assert said.code == 2
     with pytest.raises(ConfigError, match="an evaluation needs 2 CPU, but no node"):
-        TaskPool(cluster, {"CPU": 2, "GPU": 0}, "an evaluation")
+        TaskPool(connected, {"CPU": 2, "GPU": 0}, "an evaluation")
 
 
 def running_tasks() -> list[int]:

@@ -11,8 +11,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Collection
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -31,20 +30,12 @@ from offbeat.runtime import supervisor
 from offbeat.runtime.ray import acting, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
-from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.messages import ActedTickets, Assignment
 from offbeat.runtime.ray.proxy import ActorProxy
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2, "max_lag": 2, "unroll_length": 8}
 HALF: dict[str, Any] = {**ON_RAY, "ray_cpus": 0.5}
 """There is room for four actors on the two nodes, so that one can start before the one that it replaces has ended."""
-
-
-@pytest.fixture(scope="module")
-def connected(nodes: Any) -> Iterator[None]:
-    """Connect this process to the cluster: runs then use this connection."""
-    with connect(nodes.address):
-        yield
 
 
 def proxies_of(it: Scene) -> list[ActorProxy]:
@@ -189,23 +180,33 @@ def test_actor_whose_env_hangs_is_replaced(tmp_path, monkeypatch):
         assert any(re.search(killed, said) for said in it.said), it.said  # perhaps after: the actors wait for a node
 
 
+def occupy(released: str) -> None:
+    while not Path(released).exists():
+        time.sleep(0.05)
+
+
 @pytest.mark.usefixtures("connected")
-def test_actor_without_a_place_starts_when_a_node_joins(nodes):
+def test_actor_without_a_place_starts_when_a_place_is_free(tmp_path):
+    import ray
+
+    released = tmp_path / "released"
+    task: Any = ray.remote(occupy)
+    occupying = task.options(num_cpus=0, resources={"other": 0.5}).remote(str(released))
     with (
-        ExitStack() as removing,
         patch.object(proxy, "PLACE_S", 60.0),
         patch.object(acting, "NOTIFY_PLACE_S", 0.5),
         patch.object(acting, "NOTIFY_PLACE_EVERY_S", 0.5),
-        scene(**HALF, ray_resources=("other=0.7",)) as it,
+        scene(**HALF, ray_resources=("other=0.5",)) as it,
     ):
         starts = threading.Thread(target=it.begin)
         starts.start()
-        waits = "1 of 2 actors wait for a node with 0.5 CPU, 0.7 other free. The cluster has "
+        waits = "1 of 2 actors wait for a node with 0.5 CPU, 0.5 other free. The cluster has "
         wait_until(lambda: any(text.startswith(waits) for text in it.said), seconds=60.0)
-        removing.callback(nodes.remove_node, nodes.add_node(resources={"other": 1}))
+        released.touch()
         starts.join()
         Batches(it, lag=2).take(10)
         assert it.acting.restarts == 0
+    ray.get(occupying)
 
 
 # --- the main process -----------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from tests.support.thorough import thorough
 from tests.support.warm import REPOSITORY
 
 from offbeat.experiments import ray_nodes
-from offbeat.runtime.ray.connecting import connect
 
 LONG: dict[str, Any] = {**TINY, "steps": 2000, "checkpoint_every": 250}
 OWN = "tests.sample_envs.run_envs"
@@ -40,18 +39,13 @@ HERE = ["run", "spec.toml", "--import", OWN]
 """Arguments of a command on this machine."""
 SESSIONS = [Path(f"experiments/spec/trial-000/seed-{seed}") for seed in (1, 2)]
 
+pytestmark = pytest.mark.usefixtures("connected")
+
 
 @pytest.fixture(autouse=True)
 def tests_are_importable(monkeypatch) -> None:
     """Sessions import the modules of their spec."""
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def connected(nodes) -> Iterator[None]:
-    """Connect this process to the cluster, for all of its commands: each connection starts workers of its own."""
-    with connect(nodes.address):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -175,41 +169,30 @@ def test_a_session_saves_and_ends_if_the_experiment_is_killed(nodes, one_session
     pid = process_of(session)
     started.end(signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))
-    said = run_to_end(one_session, on_ray(nodes))
+    said = run_to_end(one_session, HERE)
     assert said.code == 0, said
     assert weights_of(session) == undisturbed[0]
     assert "interrupted" in Path(f"{session}.log").read_text()
 
 
-def test_a_session_whose_process_is_killed_fails_and_the_others_have_the_bits_of_one_machine(
-    nodes, folder, undisturbed
+@pytest.mark.parametrize("killed", [worker_of, *thorough(parent_of)])
+def test_a_session_that_is_killed_fails_and_one_whose_worker_of_ray_or_keeper_is_killed_saves_and_starts_again(
+    nodes, folder, undisturbed, killed
 ):
     started = Started(on_ray(nodes), folder)
-    started.wait_until(lambda: is_under_way(folder / SESSIONS[0]))
+    started.wait_until(lambda: all(is_under_way(folder / run) for run in SESSIONS))
     os.kill(process_of(folder / SESSIONS[0]), signal.SIGKILL)
+    os.kill(killed(process_of(folder / SESSIONS[1])), signal.SIGKILL)
     go_on(folder)
     said = started.end()
     assert said.code == 1
     assert "failed: trial-000/seed-1: its process was killed by SIGKILL" in said.out
     assert "1 of 2 sessions finished, 1 failed" in said.out
+    assert re.search(r"trial-000/seed-2: the node \S+, or Ray's worker there, was lost .*; it starts again", said.err)
+    assert "trial-000/seed-2 resumes from its checkpoint" in said.err
     assert weights_of(folder / SESSIONS[1]) == undisturbed[1]
     for run in SESSIONS:
         assert re.search(r"^\$ offbeat train .*  # on \S+$", (folder / f"{run}.log").read_text(), re.MULTILINE)
-
-
-@pytest.mark.parametrize("killed", [worker_of, *thorough(parent_of)])
-def test_a_session_whose_worker_of_ray_or_keeper_is_killed_saves_and_starts_again(
-    nodes, one_session, undisturbed, killed
-):
-    started, session = Started(on_ray(nodes), one_session), one_session / SESSIONS[0]
-    started.wait_until(lambda: is_under_way(session))
-    os.kill(killed(process_of(session)), signal.SIGKILL)
-    go_on(one_session)
-    said = started.end()
-    assert said.code == 0, said
-    assert re.search(r"trial-000/seed-1: the node \S+, or Ray's worker there, was lost .*; it starts again", said.err)
-    assert "trial-000/seed-1 resumes from its checkpoint" in said.err
-    assert weights_of(session) == undisturbed[0]
 
 
 # --- what is refused ----------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 A Python that has loaded torch and offbeat, and has done nothing else, waits beside each test process. It forks for each
 process, which has the environment, working directory, files and arguments that it is given, the default signal handlers
-and the usual end of an interpreter: signals, kills and exit codes are real. There are two kinds:
+and the usual end of an interpreter: signals, kills and exit codes are real. There are three kinds:
 
 - Programs that a test starts (`Forks.start`).
+- Workers of Ray, from a Python that has loaded Ray too (ray_clusters.py).
 - Children of a run, such as actors (`popen`), in the test process or in one of its programs, in `make test`; in
   `make test-all` these are fresh Pythons. A child is a child of the process with the run, as that expects, not of the
   Python that was forked.
@@ -32,7 +33,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,6 +157,10 @@ class Forks:
         os.close(status)
         assert number, "the Python that forks has ended"
         return int.from_bytes(number, "little")
+
+    def start_another(self, modules: Sequence[str], requests: socket.socket) -> None:
+        """Start one more Python that forks. It also loads `modules`, and takes requests from a socket that is bound."""
+        os.close(self._ask({"modules": list(modules)}, [requests.fileno()]))
 
     def _ask(self, process: Mapping[str, Any], files: Sequence[int]) -> int:
         """Ask for a process; return the end of a pipe on which it is reported."""
@@ -294,7 +299,17 @@ def _serve(descriptor: int) -> Code:
             for file in files:
                 os.close(file)
     process = json.loads(message)
-    return (_child if "parent" in process else _program)(process, *files)
+    begins = {"parent": _child, "node": _ray_worker, "modules": _serve_with}
+    return next((begin for key, begin in begins.items() if key in process), _program)(process, *files)
+
+
+def _serve_with(loading: Mapping[str, Any], status: int, descriptor: int) -> Code:
+    """Load more modules, and fork for each process that is asked for on another socket."""
+    os.close(status)
+    for module in loading["modules"]:
+        import_module(module)
+    gc.freeze()
+    return _serve(descriptor)
 
 
 Code = tuple[Any, dict[str, Any]]
@@ -324,6 +339,21 @@ def _program(program: Mapping[str, Any], status: int, out: int, err: int) -> Cod
         for module in STARTING:
             vars(sys.modules[module])["subprocess"] = FORKING
     return _begin(program)
+
+
+def _ray_worker(worker: Mapping[str, Any], out: int, err: int) -> Code:
+    """Fork once more: as the parent of the worker, end with it and with its node here, and return what it is to run."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    with suppress(ProcessLookupError):
+        node = os.pidfd_open(worker["node"])
+        if pid := os.fork():
+            select.select([node, os.pidfd_open(pid)], [], [])
+            os._exit(0)
+        _place({0: os.open(os.devnull, os.O_RDONLY), 1: out, 2: err})
+        os.chdir(worker["folder"])
+        return _begin(worker)
+    os._exit(0)
 
 
 def _child(child: Mapping[str, Any], status: int, here: int, *files: int) -> Code:

@@ -16,34 +16,81 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.support import ray_clusters
 from tests.support.ray_clusters import processes_of_ray
 from tests.support.runs import REPOSITORY, run_python, wait_until
 
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.ray import cluster, connecting
+from offbeat.runtime.ray.cluster import Cluster, Node
 
 
-def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(nodes: Any) -> None:
+def test_the_raylet_of_a_node_that_ray_does_not_list_is_refused(connected: Cluster, monkeypatch) -> None:
+    assert Path(connected.raylet).is_socket()
+    monkeypatch.setattr(connected, "own_node", "another")
+    with pytest.raises(ConfigError, match="Ray does not list the node of this process, another"):
+        _ = connected.raylet
+
+
+def test_resources_that_no_node_has_are_refused_with_what_there_is(connected: Cluster) -> None:
+    connected.require({"CPU": 1, "other": 1}, "an actor", "")
+    with pytest.raises(ConfigError, match=r"an actor needs 2 CPU, but no node has that.* with 1 CPU.*: pass less$"):
+        connected.require({"CPU": 2}, "an actor", "pass less")
+
+
+def test_nodes_with_another_version_of_a_package_are_refused(connected: Cluster) -> None:
+    connected.require({}, "an actor")
+    here = {**cluster.own_versions(), "torch": "1.0"}
+    with (
+        patch.object(cluster, "own_versions", return_value=here),
+        pytest.raises(ConfigError, match=r"torch is \S+ on \S+ and 1.0 here. Install the same versions"),
+    ):
+        connected.require({}, "an actor")
+
+
+def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason_and_where_to_read_more(connected: Cluster) -> None:
+    said = refusal_of_a_failing_node(connected)
+    assert re.search(r"(?s)the nodes cannot run .* ray_runtime_env: .*no such package.*session_latest/logs$", said)
+
+
+def refusal_of_a_failing_node(connected: Cluster) -> str:
+    def fail(_packages: object) -> None:
+        raise RuntimeError("no such package")
+
+    with patch.object(cluster, "_asking_versions", return_value=fail), pytest.raises(ConfigError) as refused:
+        connected.require({}, "an actor")
+    return str(refused.value)
+
+
+def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(connected: Cluster) -> None:
+    lost = Node("1" * 56, "10.0.0.1", {"CPU": 1.0})
+    with patch.object(connected, "nodes", return_value=[*connected.nodes(), lost]):
+        connected.require({}, "an actor")
+
+
+# --- connections of their own -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def unconnected(nodes: Any) -> Any:
+    """The cluster, to which this process is not connected."""
+    ray_clusters.disconnect()
+    return nodes
+
+
+def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(unconnected: Any) -> None:
     import ray
 
-    with connecting.connect(nodes.address) as connected:
+    with connecting.connect(unconnected.address) as connected:
         listed = sorted(str(node).partition(" with ")[2] for node in connected.nodes())
         assert listed == ["1 CPU", "1 CPU, 1 other"]
     assert not ray.is_initialized()
 
 
-def test_the_raylet_of_a_node_that_ray_does_not_list_is_refused(nodes: Any, monkeypatch) -> None:
-    with connecting.connect(nodes.address) as connected:
-        assert Path(connected.raylet).is_socket()
-        monkeypatch.setattr(connected, "own_node", "another")
-        with pytest.raises(ConfigError, match="Ray does not list the node of this process, another"):
-            _ = connected.raylet
-
-
-def test_connection_that_the_caller_has_made_is_used_and_stays(nodes: Any) -> None:
+def test_connection_that_the_caller_has_made_is_used_and_stays(unconnected: Any) -> None:
     import ray
 
-    ray.init(nodes.address, logging_level=logging.ERROR)
+    ray.init(unconnected.address, logging_level=logging.ERROR)
     try:
         connecting.connect().close()
         assert ray.is_initialized()
@@ -55,47 +102,16 @@ def test_connection_that_the_caller_has_made_is_used_and_stays(nodes: Any) -> No
         ray.shutdown()
 
 
-def test_resources_that_no_node_has_are_refused_with_what_there_is(nodes: Any) -> None:
-    with connecting.connect(nodes.address) as connected:
-        connected.require({"CPU": 1, "other": 1}, "an actor", "")
-        with pytest.raises(ConfigError, match=r"an actor needs 2 CPU, but no node has that.* with 1 CPU.*: pass less$"):
-            connected.require({"CPU": 2}, "an actor", "pass less")
-
-
-def test_nodes_with_another_version_of_a_package_are_refused(nodes: Any) -> None:
-    with connecting.connect(nodes.address) as connected:
-        connected.require({}, "an actor")
-        here = {**cluster.own_versions(), "torch": "1.0"}
-        with (
-            patch.object(cluster, "own_versions", return_value=here),
-            pytest.raises(ConfigError, match=r"torch is \S+ on \S+ and 1.0 here. Install the same versions"),
-        ):
-            connected.require({}, "an actor")
-
-
-def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason_and_where_to_read_more(nodes: Any) -> None:
-    with connecting.connect(nodes.address) as connected:
-        said = refusal_of_a_failing_node(connected)
-    assert re.search(r"(?s)the nodes cannot run .* ray_runtime_env: .*no such package.*session_latest/logs$", said)
-
-
-def refusal_of_a_failing_node(connected: cluster.Cluster) -> str:
-    def fail(_packages: object) -> None:
-        raise RuntimeError("no such package")
-
-    with patch.object(cluster, "_asking_versions", return_value=fail), pytest.raises(ConfigError) as refused:
-        connected.require({}, "an actor")
-    return str(refused.value)
-
-
-def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(nodes: Any) -> None:
-    joined = nodes.add_node()
-    with connecting.connect(nodes.address) as connected:
-        listed = connected.nodes()
-        assert len(listed) == 3
-        nodes.remove_node(joined, allow_graceful=False)
-        with patch.object(connected, "nodes", return_value=listed):
-            connected.require({}, "an actor")
+def test_settings_that_ray_refuses_leave_the_limit_of_open_files_as_it_was(unconnected: Any) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = (min(1024, before[0]), before[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, lower)
+    try:
+        with pytest.raises(ConfigError, match="Ray refuses the settings"):
+            connecting.connect(unconnected.address, runtime_env={"pip": ["anything"], "conda": "anything"})
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
@@ -149,18 +165,6 @@ def start_ray_here() -> None:
     assert dict(os.environ) == environment
     assert not authentication_utils.is_token_auth_enabled(), "this process can connect to clusters without a token"
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
-
-
-def test_settings_that_ray_refuses_leave_the_limit_of_open_files_as_it_was(nodes: Any) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lower = (min(1024, before[0]), before[1])
-    resource.setrlimit(resource.RLIMIT_NOFILE, lower)
-    try:
-        with pytest.raises(ConfigError, match="Ray refuses the settings"):
-            connecting.connect(nodes.address, runtime_env={"pip": ["anything"], "conda": "anything"})
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 STARTS_RAY = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,12 @@ from tests.support.runs import SMALL
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import usable_cores
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.ray.connecting import connect
 from offbeat.runtime.ray.messages import RowMessage
 from offbeat.runtime.ray.network import bytes_per_s
 from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench
 
-
-@pytest.fixture(scope="module", autouse=True)
-def connected(nodes: Any) -> Iterator[None]:
-    """Connect this process to the cluster: runs then use this connection."""
-    with connect(nodes.address):
-        yield
+pytestmark = pytest.mark.usefixtures("connected")
 
 
 def small() -> Any:

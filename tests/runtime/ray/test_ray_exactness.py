@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +14,8 @@ from tests.support.runs import small_run
 from tests.support.thorough import thorough
 
 from offbeat.api.train import Run
-from offbeat.runtime.ray.connecting import connect
 
-
-@pytest.fixture(scope="module", autouse=True)
-def connected(nodes: Any) -> Iterator[None]:
-    """Connect this process to the cluster: runs then use this connection."""
-    with connect(nodes.address):
-        yield
+pytestmark = pytest.mark.usefixtures("connected")
 
 
 class Cell(NamedTuple):

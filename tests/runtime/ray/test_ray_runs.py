@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,12 @@ from tests.support.runs import lines_of, offbeat, small_arguments, small_run, st
 from tests.support.scenes import scene
 
 from offbeat.runtime.ray.acting import RayActing
-from offbeat.runtime.ray.connecting import connect
 
 ON_RAY: dict[str, Any] = {"runtime": "ray", "actors": 2}
 ENVS = ("tests.sample_envs.run_envs",)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def connected(nodes: Any) -> Iterator[None]:
-    """Connect this process to the cluster: runs then use this connection."""
-    with connect(nodes.address):
-        yield
+pytestmark = pytest.mark.usefixtures("connected")
 
 
 def test_each_node_has_an_actor_and_the_metrics_count_the_bytes_of_messages(tmp_path):
