@@ -54,7 +54,7 @@ def shared_nodes() -> Any:
         except (TimeoutError, RuntimeError):
             end_shared_nodes()
     if not _STARTED:
-        more = {} if thorough.THOROUGH else _SHARED.enter_context(forked_workers())
+        more: dict[str, Any] = {} if thorough.THOROUGH else _SHARED.enter_context(forked_workers())
         _STARTED.append(_SHARED.enter_context(two_nodes(**more)))
         _SHARED.callback(_STARTED.clear)
     return _STARTED[0]

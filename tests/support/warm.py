@@ -32,7 +32,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -299,8 +299,9 @@ def _serve(descriptor: int) -> Code:
             for file in files:
                 os.close(file)
     process = json.loads(message)
-    begins = {"parent": _child, "node": _ray_worker, "modules": _serve_with}
-    return next((begin for key, begin in begins.items() if key in process), _program)(process, *files)
+    begins: Mapping[str, Callable[..., Code]] = {"parent": _child, "node": _ray_worker, "modules": _serve_with}
+    begin = next((begin for key, begin in begins.items() if key in process), _program)
+    return begin(process, *files)
 
 
 def _serve_with(loading: Mapping[str, Any], status: int, descriptor: int) -> Code:

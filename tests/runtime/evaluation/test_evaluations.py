@@ -185,21 +185,14 @@ def let_evaluations_wait(monkeypatch: pytest.MonkeyPatch, waited_s: float) -> No
 
 
 @pytest.mark.parametrize(("waited_s", "skips"), [(0.0, True), (99.9, False)])
-def test_the_time_in_which_an_evaluator_beside_the_learner_waits_for_a_core_does_not_count(
+def test_a_run_and_its_resume_know_what_evaluations_have_cost_without_their_waits_for_a_core(
     monkeypatch, waited_s, skips
 ):
     let_evaluations_wait(monkeypatch, waited_s)
-    said = train("Quick", **PROCESSES | {"eval_every": 256}, eval_time_share=0.1)
-    assert said.code == 0, said.err
-    assert ("an evaluation takes about 100.0 s: some are skipped" in said.err) == skips
-    assert last_line()["evaluation_s"] == 100.0 * last_line()["evaluations"]
-
-
-@pytest.mark.parametrize(("waited_s", "skips"), [(0.0, True), (99.9, False)])
-def test_a_resumed_run_remembers_what_its_evaluations_have_cost_without_their_waits(monkeypatch, waited_s, skips):
-    let_evaluations_wait(monkeypatch, waited_s)
     stopped = train("Quick", **PROCESSES | {"eval_every": 256}, eval_time_share=0.1, stop_at=512)
     assert stopped.code == 0, stopped.err
+    assert ("an evaluation takes about 100.0 s: some are skipped" in stopped.err) == skips
+    assert last_line()["evaluation_s"] == 100.0 * last_line()["evaluations"]
     said = offbeat("resume", "run", "--import", *ENVS, "--progress", "lines", "--set", "stop_at=none")
     assert said.code == 0, said.err
     assert ("some are skipped" in said.err) == skips
@@ -224,16 +217,10 @@ def test_a_given_eval_max_episode_steps_is_the_limit_of_an_atari_game_too(given)
     assert EvaluationPlan(run, CLASSIC, ()).max_episode_steps == (given or CLASSIC.evaluation_limit)
 
 
-def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):
+@pytest.mark.parametrize("setting", [{"lag": "exact", "eval_time_share": 0.01}, {"eval_time_share": 1}], ids=str)
+def test_no_evaluation_is_skipped_with_lag_exact_or_an_eval_time_share_of_1(monkeypatch, setting):
     monkeypatch.setattr(RunMetrics, "expected_evaluation_s", lambda _metrics, _counters: 1e6)
-    said = train("Quick", **EVALUATED | {"eval_every": 256}, lag="exact", eval_time_share=0.01)
-    assert said.code == 0, said.err
-    assert last_line()["evaluations"] == 4
-
-
-def test_no_evaluation_is_skipped_with_an_eval_time_share_of_1(monkeypatch):
-    monkeypatch.setattr(RunMetrics, "expected_evaluation_s", lambda _metrics, _counters: 1e6)
-    said = train("Quick", **EVALUATED | {"eval_every": 256}, eval_time_share=1)
+    said = train("Quick", **EVALUATED | {"eval_every": 256, **setting})
     assert said.code == 0, said.err
     assert last_line()["evaluations"] == 4
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from pickle import dumps
 from shutil import copytree
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 from tests.support.checks import assert_same
@@ -97,22 +98,52 @@ def test_learner_processes_sample_what_rank_0_samples_if_checkpoints_have_no_rep
     assert_same(two, one)
 
 
-def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_exchanges(tmp_path):
-    cell, seen = CELLS[0], list[dict[str, Any]]()
-    run = cell.train(
-        tmp_path / "run", **on(2), steps=256, callbacks=[lambda _line: seen.append(status_of(tmp_path / "run"))]
-    )
-    roles = [(process["role"], process["index"]) for process in seen[0]["processes"]]
+class Followed(NamedTuple):
+    """A run with two learner processes."""
+
+    path: Path
+    status: dict[str, Any]
+    """Its status at the first line of metrics."""
+    finished: list[tuple[int, ...]]
+    """Of each learning step, as it ends here: how many steps each learner is further than before it."""
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory) -> Followed:
+    path, learn = tmp_path_factory.mktemp("followed") / "run", LearnerProcesses.learn
+    seen, finished = list[dict[str, Any]](), list[tuple[int, ...]]()
+
+    def noted(learners: LearnerProcesses, step: int, progress: float) -> list[Learned]:
+        results = learn(learners, step, progress)
+        finished.append(tuple(int(row[0]) - step for row in learners._board.next))
+        return results
+
+    with patch.object(LearnerProcesses, "learn", noted):
+        CELLS[0].train(path, **on(2), steps=256, callbacks=[lambda _line: seen.append(status_of(path))])
+    return Followed(path, seen[0], finished)
+
+
+def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_exchanges(followed):
+    roles = [(process["role"], process["index"]) for process in followed.status["processes"]]
     assert roles == [("main", 0), ("learner", 1), ("actor", 0), ("actor", 1)]
-    line = lines_of(run.path)[-1]
+    line = lines_of(followed.path)[-1]
     assert line["learner_exchange_time_ms"] > 0
     assert line["learner_exchange_time_ms"] <= line["learner_prepare_time_ms"] + line["learner_grad_time_ms"]
     assert line["memory/learner-1_mb"] > 0
 
 
-def test_one_learner_exchanges_nothing(tmp_path):
-    run = CELLS[0].train(tmp_path / "run", **on(1), steps=256)
-    assert lines_of(run.path)[-1]["learner_exchange_time_ms"] == 0
+def test_a_learning_step_ends_when_all_learners_have_finished_it(followed):
+    assert set(followed.finished) == {(1, 1)}, "until then others may read the slots"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Path:
+    """The path of the same run with one learner."""
+    return CELLS[0].train(tmp_path_factory.mktemp("alone") / "run", **on(1), steps=256).path
+
+
+def test_one_learner_exchanges_nothing(alone):
+    assert lines_of(alone)[-1]["learner_exchange_time_ms"] == 0
 
 
 def versions_in(run: Path) -> dict[str, Any]:
@@ -122,17 +153,11 @@ def versions_in(run: Path) -> dict[str, Any]:
     return versions
 
 
-def test_a_learning_step_ends_when_all_learners_have_finished_it(tmp_path, monkeypatch):
-    learn, finished = LearnerProcesses.learn, []
-
-    def noted(learners: LearnerProcesses, step: int, progress: float) -> list[Learned]:
-        results = learn(learners, step, progress)
-        finished.append([int(row[0]) - step for row in learners._board.next])
-        return results
-
-    monkeypatch.setattr(LearnerProcesses, "learn", noted)
-    CELLS[0].train(tmp_path / "run", **on(2), steps=256)
-    assert set(map(tuple, finished)) == {(1, 1)}, "until then others may read the slots"
+def test_learner_processes_write_no_file_and_publish_no_weights(alone, followed):
+    """The versions in a checkpoint are those of rank 0, and each is written once."""
+    versions, expected = versions_in(followed.path), versions_in(alone)
+    assert list(versions) == list(expected)
+    assert all((versions[number] == expected[number]).all() for number in versions)
 
 
 def test_no_rows_are_sent_to_a_learner_process_which_has_them_in_shared_memory():
@@ -144,11 +169,3 @@ def test_no_rows_are_sent_to_a_learner_process_which_has_them_in_shared_memory()
             return len(dumps(_state_of(parts.policy)))
 
     assert sent_bytes(128) == sent_bytes(16)
-
-
-def test_learner_processes_write_no_file_and_publish_no_weights(tmp_path):
-    """The versions in a checkpoint are those of rank 0, and each is written once."""
-    whole, run = (CELLS[0].train(tmp_path / name, **more, steps=256) for name, more in (("serial", {}), ("run", on(2))))
-    versions, expected = (versions_in(path) for path in (run.path, whole.path))
-    assert list(versions) == list(expected)
-    assert all((versions[number] == expected[number]).all() for number in versions)
