@@ -34,8 +34,13 @@ WORKERS_USE = (
     *("requests", "tqdm", "wcwidth", "yaml", "offbeat.runtime.ray.remote_actor", "offbeat.experiments.node_job"),
 )
 """What a worker finds loaded. Ray itself is loaded then: it reads the id of the job from the environment at once."""
-KEPT_WORKERS = {"RAY_idle_worker_killing_time_threshold_ms": "600000"}
-"""Let a node keep a worker for the next tasks of its driver. Else it would end after a second."""
+LESS_WORK = {
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_enable_metrics_collection": "0",
+}
+"""Let a node keep a worker for the next tasks of its driver, which else would end after a second; and let Ray collect
+nothing for its dashboard."""
 _SHARED = ExitStack()
 """Ends the cluster that tests share."""
 _STARTED: list[Any] = []
@@ -48,6 +53,7 @@ _CONNECTED: list[Cluster] = []
 
 def shared_nodes() -> Any:
     """Return the cluster that tests share, without nodes that were lost; a new one if there is none that works."""
+    pytest.importorskip("ray", reason="Ray is not installed")
     if _STARTED:
         try:
             _STARTED[0].wait_for_nodes(timeout=NODES_S)
@@ -81,7 +87,7 @@ def disconnect() -> None:
 
 @contextmanager
 def forked_workers() -> Iterator[dict[str, str]]:
-    """Yield an argument of nodes whose workers are forked: a worker starts for a fifth of the CPU time.
+    """Yield an argument of nodes whose workers are forked: their start takes half of the CPU time.
 
     The nodes must be started and ended while this is entered.
     """
@@ -99,7 +105,7 @@ def forked_workers() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def two_nodes(cpus: int = 1, **more: Any) -> Iterator[Any]:
-    """Start the cluster, with `cpus` CPUs a node, and end it afterwards; skip the test where Ray is missing.
+    """Start the cluster, with `cpus` CPUs a node, and end it afterwards.
 
     Args:
         cpus: CPUs of each node.
@@ -109,7 +115,7 @@ def two_nodes(cpus: int = 1, **more: Any) -> Iterator[Any]:
         A `ray.cluster_utils.Cluster`; its `address` is host:port, and its `add_node` has the arguments of these nodes.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    import ray
     from ray.cluster_utils import Cluster as Nodes
 
     nodes: Any = Nodes()
@@ -131,7 +137,7 @@ def _with_tests(add_node: Callable[..., Any]) -> Callable[..., Any]:
     def add(**more: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
-            for name, milliseconds in (LOST_NODES | KEPT_WORKERS).items():
+            for name, milliseconds in (LOST_NODES | LESS_WORK).items():
                 patch.setenv(name, milliseconds)
             return add_node(**more)
 

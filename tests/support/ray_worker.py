@@ -1,4 +1,4 @@
-"""A node of Ray runs this file to start a worker, which is forked from a Python that has loaded Ray (warm.py).
+"""A node of Ray runs this file to start a worker, which is forked from a Python that has loaded torch (warm.py).
 
 A worker with a runtime environment is a fresh Python.
 """

@@ -5,7 +5,7 @@ process, which has the environment, working directory, files and arguments that 
 and the usual end of an interpreter: signals, kills and exit codes are real. There are three kinds:
 
 - Programs that a test starts (`Forks.start`).
-- Workers of Ray, from a Python that has loaded Ray too (ray_clusters.py).
+- Workers of the Ray cluster that tests share (ray_worker.py).
 - Children of a run, such as actors (`popen`), in the test process or in one of its programs, in `make test`; in
   `make test-all` these are fresh Pythons. A child is a child of the process with the run, as that expects, not of the
   Python that was forked.

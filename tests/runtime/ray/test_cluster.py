@@ -11,11 +11,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from benchmarks.soak.processes import descendants
 from tests.support import ray_clusters
 from tests.support.ray_clusters import processes_of_ray
 from tests.support.runs import REPOSITORY, run_python, wait_until
@@ -119,14 +122,22 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
 def listening_addresses(port: int) -> set[str]:
-    """Return the addresses at which a port of this machine is open."""
+    """Return the addresses at which a port is open for what this process has started: others may have the same port."""
+    own = {link for pid in descendants(os.getpid()) for link in open_files(pid)}
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
     ]
-    ends = [line[1].split(":") for line in lines if line[3] == "0A"]
+    ends = [line[1].split(":") for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in own]
     found = {address for address, number in ends if int(number, 16) == port}
     assert found, "nobody listens"
     return found
+
+
+def open_files(pid: int) -> Iterator[str]:
+    with suppress(OSError):  # it has ended
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                yield str(file.readlink())
 
 
 def test_ray_that_was_started_here_is_closed_to_others_ends_and_leaves_no_files_or_variables(tmp_path: Path) -> None:
