@@ -47,7 +47,8 @@ def _file_of(names: list[str]) -> Path | None:
 
 def _site_packages() -> list[str]:
     paths = sysconfig.get_paths()
-    return [*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]]
+    every = [*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]]
+    return list(dict.fromkeys(every))  # mostly the same folder, which is slow to search
 
 
 def _is_in_site_packages(file: Path) -> bool:
@@ -61,8 +62,8 @@ def _is_editable(package: str, file: Path) -> bool:
     return any(
         file.is_relative_to(folder)
         for distribution in distributions(path=_site_packages())  # not those of the current folder
-        if package in _packages(distribution)
         for folder in _editable_folders(distribution)
+        if package in _packages(distribution)
     )
 
 
