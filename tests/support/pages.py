@@ -91,19 +91,14 @@ def anchors(path: Path) -> set[str]:
 def shortened(text: str) -> str:
     """The same code with fewer env steps, and the first turn of each shell loop.
 
-    Of the first 50,000 env steps a fiftieth is left, of those beyond a hundredth, so what trains longer still does. A
-    command that says nothing of steps trains for 500, not for the million that it would. What is tested is that it
-    runs.
+    Of the env steps a hundredth is left, so what trains longer still does. A command that says nothing of steps trains
+    for 250, not for the million that it would. What is tested is that it runs.
     """
     text = re.sub(r"(offbeat train \S+ \S+)(?!(?:\\\n|.)*\bsteps[ =])", r"\1 --steps 25000", text)
     text = re.sub(r"(for \w+ in \S+)[^;\n]*;", r"\1;", text)
     return re.sub(
-        r"((?:steps|stop.at)(?:[= ]|\": ))(\d[\d_]+)", lambda match: match[1] + str(_few(int(match[2]))), text
+        r"((?:steps|stop.at)(?:[= ]|\": ))(\d[\d_]+)", lambda match: f"{match[1]}{int(match[2]) // 100 or 1}", text
     )
-
-
-def _few(steps: int) -> int:
-    return max(1, min(steps, 50_000) // 50 + max(0, steps - 50_000) // 100)
 
 
 def directory_on(page: str) -> set[str]:
