@@ -25,11 +25,15 @@ def test_help_imports_neither_torch_nor_a_slow_module_of_the_standard_library():
     assert not loaded & {"importlib.metadata", "urllib.request", "http.client", "ssl", "asyncio"}
 
 
-def test_a_run_starts_without_packages_that_it_does_not_use():
+def test_a_run_and_a_policy_that_needs_torch_import_no_package_that_they_do_not_use_and_leave_filters(tmp_path):
+    from tests.support.runs import small_run
+
+    path = small_run(tmp_path / "recurrent", steps=64, core="gru").path
     code = (
-        "import tempfile, offbeat\n"
+        "import sys, warnings, offbeat\nbefore = list(warnings.filters)\n"
+        f"offbeat.load({str(path)!r})\nassert 'torch' in sys.modules and warnings.filters == before\n"
         "offbeat.train('ppo', 'CartPole-v1', steps=64, unroll_length=8, minibatch_size=8, eval_every=0,"
-        " runtime='serial', progress='none', run_dir=tempfile.mkdtemp() + '/run')"
+        f" runtime='serial', progress='none', run_dir={str(tmp_path / 'run')!r})"
     )
     unused = {"matplotlib", "scipy", "pandas", "ray", "mujoco", "pygame", "tensorflow", "onnx", "wandb", "IPython"}
     loaded = loaded_by(code)
@@ -63,17 +67,6 @@ def test_the_first_use_of_a_name_leaves_environment_and_filters_as_they_were(nam
     look = "(dict(os.environ), list(warnings.filters))"
     code = f"import os, warnings, offbeat\nbefore = {look}\noffbeat.{name}\nassert {look} == before"
     assert {"numpy"} <= loaded_by(code)
-
-
-def test_loading_a_policy_that_needs_torch_leaves_filters_as_they_were(tmp_path):
-    from tests.support.runs import small_run
-
-    path = small_run(tmp_path / "run", steps=64, core="gru").path
-    code = (
-        "import warnings, offbeat\nbefore = list(warnings.filters)\n"
-        f"offbeat.load({str(path)!r})\nassert warnings.filters == before"
-    )
-    assert "torch" in loaded_by(code)
 
 
 def test_the_version_equals_that_of_the_distribution():

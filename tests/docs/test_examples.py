@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -22,9 +22,10 @@ from tests.reference.sac import random_samples
 from tests.support.models import ACTIONS, OBSERVATIONS
 from tests.support.pages import ROOT
 from tests.support.registries import registries_kept
-from tests.support.runs import is_alive, run_script, wait_until
+from tests.support.runs import SCRIPT, Started, is_alive, run_python, run_script, small_run, wait_until, weights_of
 from tests.support.thorough import THOROUGH, thorough
 
+from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.seeding import stream
@@ -42,22 +43,13 @@ def example(name: str, *arguments: str, folder: Path) -> str:
     return said.out
 
 
-def python(*arguments: str, folder: Path) -> str:
-    """Run a script in a fresh Python, as one must that starts processes by itself; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_example_trains_and_loads_a_policy_from_python(tmp_path):
-    outputs = example("train_and_load.py", "--steps", "500", folder=tmp_path)
+    outputs = example("train_and_load.py", "--steps", "250", folder=tmp_path)
     assert "one episode: return" in outputs
 
 
 def test_the_callbacks_of_the_example_write_videos_and_the_run_reaches_its_end(tmp_path):
-    outputs = example("callbacks.py", "--steps", "500", folder=tmp_path)
+    outputs = example("callbacks.py", "--steps", "250", folder=tmp_path)
     found = re.search(r"^finished: .*; (\d+) videos in (\S+)$", outputs, re.MULTILINE)
     assert found, outputs
     assert int(found[1]) == len(list((tmp_path / found[2] / "videos").iterdir())) > 0
@@ -76,13 +68,14 @@ def test_all_runtimes_and_a_stopped_and_resumed_run_end_with_the_same_bits(lag, 
     assert int(stopped_at[1]) < 2560
 
 
-def test_a_run_on_a_custom_env_resumes_with_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
-    env = ["--env", "my_env:my_env/Docking-v0"]
-    outputs = example("same_bits.py", *env, "--steps", "4500", "--runtimes", "serial", folder=tmp_path)
-    digests = [line.split()[0] for line in outputs.splitlines()]
-    assert len(digests) == 2
-    assert len(set(digests)) == 1
+def test_a_run_on_the_custom_env_of_the_examples_resumes_with_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    with registries_kept("my_env"):
+        settings: dict[str, Any] = {"env": "my_env/Docking-v0", "imports": ("my_env",), "steps": 512}
+        whole = small_run(tmp_path / "whole", **settings)
+        stopped = small_run(tmp_path / "stopped", **settings, stop_at=256)
+        assert stopped.metrics["env_steps"] < whole.metrics["env_steps"]
+        assert weights_of(resume(stopped.path).path) == weights_of(whole.path)
 
 
 @pytest.mark.parametrize(("actors", "tickets"), [(3, 200), *thorough((1, 60))])
@@ -128,8 +121,9 @@ EXACT = {
     for runtime, lag in product(("processes", "threads", "serial"), LAGS)
 }
 BOUNDED = [f"--runtime {runtime} --max-lag 2 --steps 960 --length 8 --actors 3" for runtime in ("processes", "threads")]
-ONE_AFTER_THE_OTHER = """
+ONE_AFTER_THE_OTHER = f"""
 import sys
+sys.path.insert(0, {str(EXAMPLES)!r})
 import async_ppo_from_scratch
 
 for flags in sys.argv[1:]:
@@ -141,12 +135,11 @@ for flags in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory) -> dict[str, str]:
-    """What the file says with these flags, once in a fresh Python: the library itself is not loaded there."""
-    folder = tmp_path_factory.mktemp("from_scratch")
-    (folder / FROM_SCRATCH.name).symlink_to(FROM_SCRATCH)
+    """What the file says with these flags, all in one process."""
     runs = [*EXACT.values(), *BOUNDED]
-    ends = python("-c", ONE_AFTER_THE_OTHER, *runs, folder=folder).split("end\n")
-    return dict(zip(runs, ends, strict=False))
+    said = run_python(ONE_AFTER_THE_OTHER, *runs, folder=tmp_path_factory.mktemp("from_scratch"))
+    assert said.code == 0, said.err
+    return dict(zip(runs, said.out.split("end\n"), strict=False))
 
 
 @pytest.mark.parametrize("lag", LAGS)
@@ -238,17 +231,14 @@ gym.register("Failing-v0", "failing:Failing", max_episode_steps=50)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_actors_of_the_from_scratch_example_end_when_the_learner_is_killed():
-    learner = subprocess.Popen([sys.executable, str(FROM_SCRATCH), "--steps", "10_000_000"])
-    try:
-        children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children")
-        wait_until(lambda: len(children.read_text().split()) == 2)
-        actors = [int(pid) for pid in children.read_text().split()]
-        sleep(0.5)  # in the midst of things
-        assert all(map(is_alive, actors))
-    finally:
-        learner.kill()
-        learner.wait()
+def test_actors_of_the_from_scratch_example_end_when_the_learner_is_killed(tmp_path):
+    started = Started([str(FROM_SCRATCH), "--steps", "10_000_000"], tmp_path, SCRIPT)
+    children = Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children")
+    started.wait_until(lambda: len(children.read_text().split()) == 2)
+    actors = [int(pid) for pid in children.read_text().split()]
+    sleep(0.5)  # in the midst of things
+    assert all(map(is_alive, actors))
+    started.end(signal.SIGKILL)
     wait_until(lambda: not any(map(is_alive, actors)))
 
 
