@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -29,6 +30,7 @@ def forbid_spinning() -> None:
         os.environ.setdefault(name, value)
 
 
+@cache
 def blas_kernels() -> str:
     """Return the name of the kernels that OpenBLAS uses in this process; '' if NumPy uses another library."""
     architectures = (info.get("architecture", "") for info in threadpool_info() if info["internal_api"] == "openblas")
