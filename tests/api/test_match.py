@@ -26,8 +26,8 @@ from offbeat.workers.mixture import Mixture
 NIM, CARTS = "offbeat.envs.testing.games:Nim", "offbeat.envs.testing.worlds:CartPoles"
 THREE = "offbeat.envs.testing.worlds:MixedSpaces"
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
-SETTINGS: dict[str, Any] = {"steps": 768, "runtime": "serial"}
-LEAGUE: dict[str, Any] = {**SETTINGS, "league": {"window": 2, "snapshot_every": 2, "keep_all": True}}
+SETTINGS: dict[str, Any] = {"steps": 128, "runtime": "serial"}
+LEAGUE: dict[str, Any] = {**SETTINGS, "steps": 480, "league": {"window": 2, "snapshot_every": 2, "keep_all": True}}
 
 
 @pytest.fixture(scope="module")

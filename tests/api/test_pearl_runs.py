@@ -77,26 +77,22 @@ def test_watch_prints_the_return_of_each_episode_of_a_trial(run: Run, tmp_path: 
     assert "in 60 env steps, written to" in said.out
 
 
-def test_a_loaded_policy_infers_its_task_without_torch(run: Run) -> None:
+def test_a_loaded_policy_infers_its_task_without_torch_as_the_how_to_says(run: Run) -> None:
+    (block,) = (block for block in blocks("docs/how-to/meta-learning.md") if block.language == "python")
+    assert '"runs/robot"' in block.text
     program = f"""
 import sys
 import numpy as np
 import offbeat
-policy = offbeat.load({str(run.path)!r})
+policy = offbeat.load("runs/robot")
 policy.reset_task()
 action = policy(np.zeros(2, np.float32))
 policy.observe(np.zeros(2, np.float32), action, -1.0, action)
 policy.reset()
 assert not np.array_equal(policy(np.zeros(2, np.float32)), action)
 assert "torch" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-
-
-def test_the_code_of_the_how_to_runs_in_a_process_that_has_not_trained(run: Run) -> None:
-    (block,) = (block for block in blocks("docs/how-to/meta-learning.md") if block.language == "python")
-    assert '"runs/robot"' in block.text
-    program = block.text.replace('"runs/robot"', repr(str(run.path)))
+{block.text}
+""".replace('"runs/robot"', repr(str(run.path)))
     said = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
     assert [line.split()[0] for line in said.stdout.splitlines()] == ["0", "1", "2", "3", "4", "5"]
 

@@ -263,19 +263,23 @@ def score_of(run: Path) -> float:
     return score
 
 
-def crash_beyond_the_latest(path: Path, **settings: Any) -> Path:
-    """Train until an evaluation is the best and is saved, and crash before the next full checkpoint."""
-    best: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 1024}
+BEST: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 1024}
+
+
+@pytest.fixture(scope="module")
+def crashed_after_its_best(tmp_path_factory) -> Path:
+    """A run that crashed when an evaluation had been the best and was saved, before the next full checkpoint."""
+    path: Path = tmp_path_factory.mktemp("best") / "run"
     with killed():
-        small_run(path, **best, callbacks=[raise_at(700)], **settings)
+        small_run(path, **BEST, callbacks=[raise_at(700)])
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == 0
     assert load(path / "checkpoints" / "best").policy["env_steps"] > 0
     assert score_of(path) == max(line["eval_return_mean"] or 0 for line in lines_of(path))
     return path
 
 
-def test_the_best_of_a_run_that_crashed_stays_the_best_until_an_evaluation_is_better(tmp_path):
-    run = crash_beyond_the_latest(tmp_path / "run")
+def test_the_best_of_a_run_that_crashed_stays_the_best_until_an_evaluation_is_better(crashed_after_its_best, tmp_path):
+    run = Path(shutil.copytree(crashed_after_its_best, tmp_path / "run", symlinks=True))
     weights, score = weights_of(run, "best"), score_of(run)
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(re.sub(r"learning_rate = .*", "learning_rate = 1e-30", config))
@@ -284,11 +288,10 @@ def test_the_best_of_a_run_that_crashed_stays_the_best_until_an_evaluation_is_be
     assert (weights_of(run, "best"), score_of(run)) == (weights, score)
 
 
-def test_a_crashed_and_resumed_run_has_the_same_best_as_an_uninterrupted_run(tmp_path):
-    run = crash_beyond_the_latest(tmp_path / "run")
-    settings: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 1024}
+def test_a_crashed_and_resumed_run_has_the_same_best_as_an_uninterrupted_run(crashed_after_its_best, tmp_path):
+    run = Path(shutil.copytree(crashed_after_its_best, tmp_path / "run", symlinks=True))
     resume(run)
-    small_run(tmp_path / "whole", **settings)
+    small_run(tmp_path / "whole", **BEST)
     assert weights_of(run, "best") == weights_of(tmp_path / "whole", "best")
     assert weights_of(run) == weights_of(tmp_path / "whole")
 
@@ -303,7 +306,7 @@ def mark_as_crashed(run: Path) -> None:
 
 
 def test_every_command_that_uses_a_crashed_run_reports_the_crash(tmp_path):
-    run = small_run(tmp_path / "run", steps=1024, stop_at=512).path
+    run = small_run(tmp_path / "run", steps=512, stop_at=256).path
     mark_as_crashed(run)
     for arguments in (("eval", run, "--episodes", 1), ("plot", run), ("resume", run, "--progress", "lines")):
         said = offbeat(*arguments)
@@ -340,7 +343,7 @@ def test_a_run_that_is_still_training_is_not_reported_as_crashed(tmp_path):
 
 def train_small(path: Path, **settings: Any) -> Path:
     train = small_sac if settings.get("algorithm") == "sac" else small_run
-    return train(path, **{"steps": 400, "checkpoints_kept": 100, **settings}).path
+    return train(path, **{"steps": 256, "checkpoints_kept": 100, **settings}).path
 
 
 KINDS: dict[str, dict[str, Any]] = {

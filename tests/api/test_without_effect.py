@@ -51,7 +51,12 @@ def warnings_of(algorithm: str, env: str, **settings: Any) -> list[str]:
         ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 2}, "rho_clip is 2.*with max_lag=0 and passes=1"),
         ("ppo", "CartPole-v1", {"clip_reference": "proximal", "c_clip": 1}, "c_clip is 1.*with max_lag=0 and passes=1"),
         ("a2c", "CartPole-v1", {"hidden_sizes": (), "layer_norm": True}, "layer_norm is true.*without hidden layers"),
-        ("ppo", PIXELS, {"hidden_sizes": None, "activation": "relu"}, "activation is relu.*pass --set hidden_sizes=128"),
+        (
+            "ppo",
+            PIXELS,
+            {"hidden_sizes": None, "activation": "relu"},
+            "activation is relu.*pass --set hidden_sizes=128",
+        ),
         ("td3", "Pendulum-v1", {"target_policy_noise": 0, "target_noise_clip": 1}, "target_noise_clip is 1.*noise=0.2"),
         ("td3", "Pendulum-v1", RATES, "^learning_rate is 0.001, which has no effect while each part"),
     ],

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.runs import OFFBEAT, REPOSITORY, small_arguments, small_run, status_of
+from tests.support.runs import OFFBEAT, REPOSITORY, Started, small_arguments, small_run, status_of
 from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 
@@ -29,15 +29,18 @@ def run(tmp_path_factory) -> Path:
     return small_run(tmp_path_factory.mktemp("runs") / "rün", steps=64).path
 
 
-def shell(command: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def shell(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command of a shell, in which "$@" is offbeat with these arguments."""
     words = ["bash", "-c", command, "bash", *COMMAND, *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, env={**ENVIRONMENT, **environment}, check=False)
+    return subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, check=False)
 
 
 FULL = Path("/dev/full")
 OF_A_PIPE = f"import sys; sys.stdout, sys.stderr = (open(file, 'w', closefd=False) for file in (1, 2))\n{OFFBEAT}"
 """Runs `offbeat` in a forked process, whose streams are those of a file, where it writes into a pipe or a terminal."""
+
+IN_ASCII = f"import sys; [stream.reconfigure(encoding='ascii') for stream in (sys.stdout, sys.stderr)]\n{OFFBEAT}"
+"""Runs `offbeat` in a process whose streams are those of a terminal without other characters."""
 
 
 def code_of(out: Path, err: Path, *arguments: object, folder: Path) -> int:
@@ -103,10 +106,10 @@ def test_a_run_continues_where_the_stream_of_the_caller_raises_an_exception(tmp_
 
 
 def test_a_path_that_the_encoding_of_the_terminal_does_not_have_is_shown_with_escapes(tmp_path):
-    said = shell('"$@"', *small_arguments(tmp_path / "rün", steps=64), PYTHONIOENCODING="ascii")
-    assert said.returncode == 0, said.stderr
-    assert r"next: offbeat eval" in said.stdout
-    assert r"r\xfcn" in said.stdout
+    said = Started(small_arguments(tmp_path / "rün", steps=64), tmp_path, IN_ASCII).end()
+    assert said.code == 0, said.err
+    assert r"next: offbeat eval" in said.out
+    assert r"r\xfcn" in said.out
 
 
 def test_a_run_continues_after_the_reader_of_its_progress_has_closed_the_pipe(tmp_path):

@@ -43,7 +43,7 @@ from offbeat.exporting import policy_file
 from offbeat.exporting.agreement import compare
 from offbeat.exporting.format_names import FormatName
 from offbeat.exporting.formats import Port, cause_of
-from offbeat.exporting.policy_file import export_policy
+from offbeat.exporting.policy_file import Exported, export_policy
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 
@@ -204,10 +204,16 @@ def test_an_exported_core_without_its_state_acts_differently(made_as, tmp_path):
 # --- what is in a file --------------------------------------------------------------------------------------
 
 
-def test_an_onnx_export_is_one_file_with_metadata_and_without_local_paths(tmp_path):
+@pytest.fixture(scope="module")
+def in_onnx(tmp_path_factory) -> Exported:
+    """An exported policy with a core, and a mask of allowed choices."""
     policy = loaded("ppo", "zoo/MaskInInfo-v0", {"core": "lstm", "core_size": 3})
-    exported = export_policy(policy, tmp_path / "policy.onnx", "onnx")
-    assert list(tmp_path.iterdir()) == [exported.file]
+    return export_policy(policy, tmp_path_factory.mktemp("onnx") / "policy.onnx", "onnx")
+
+
+def test_an_onnx_export_is_one_file_with_metadata_and_without_local_paths(in_onnx):
+    exported = in_onnx
+    assert list(exported.file.parent.iterdir()) == [exported.file]
     model = onnx.load(exported.file)
     onnx.checker.check_model(model, full_check=True)
     notes = {prop.key: prop.value for prop in model.metadata_props}
@@ -399,18 +405,25 @@ def test_the_exported_policy_of_each_algorithm_earns_the_return_of_the_original(
 def test_the_printed_code_after_an_export_runs(runs, monkeypatch):
     """The two lines, typed where an observation is at hand."""
     monkeypatch.chdir(runs["ppo"].parent)
-    said = offbeat("export", "ppo", "--checkpoint", "best")
+    said = offbeat("export", "ppo", "--checkpoint", "best", "--format", "torchscript")
     assert said.code == 0, said.err
     assert said.err == ""
-    assert "ppo/policy.onnx: ppo on CartPole-v1" in said.out
+    assert "ppo/policy.pt: ppo on CartPole-v1" in said.out
     assert "in   observation  float32 [N, 4]" in said.out
     assert "out  action  int64 [N]" in said.out
     assert "compared with the policy on 68 observations: equal choices\n" in said.out
     lines = [line.strip() for line in said.out.partition("run it:\n")[2].splitlines()]
     observation = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-    names: dict[str, Any] = {"onnxruntime": onnxruntime, "observation": observation}
+    names: dict[str, Any] = {"torch": torch, "observation": observation}
     exec("\n".join(lines), names)
     assert names["action"].tolist() == package.load("ppo", "best")(observation).tolist()
+
+
+def test_the_printed_code_for_onnx_runs(in_onnx):
+    given = {"observation": np.zeros((9, 3), np.float32), "action_mask": np.ones((9, 5), bool)}
+    names: dict[str, Any] = {"onnxruntime": onnxruntime, **given, "state": np.zeros((9, 6), np.float32)}
+    exec("\n".join(_snippet(in_onnx)), names)
+    assert (names["action"].shape, names["next_state"].shape) == ((9, 2), (9, 6))
 
 
 def test_the_printed_code_has_a_variable_of_its_own_for_each_input(runs, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import locale
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
+from offbeat.plots.runs import read_settings
 from offbeat.run_directory import directory
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
@@ -56,28 +58,23 @@ def test_a_failed_replacement_keeps_the_file_and_leaves_no_temporary_file(tmp_pa
     assert (tmp_path / "file").read_text() == "old"
 
 
-ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
-"""Environment variables with which Python opens text files as ASCII, if it is not told otherwise."""
-WITH_NAMES = r"""
-import locale, sys
-from pathlib import Path
-from offbeat.config.resolve import resolve
-from offbeat.plots.runs import read_settings
-from offbeat.run_directory.directory import RunDirectory
-assert locale.getencoding() != "utf-8"
-config = resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "gr\xfcn"})
-sys.argv = ["train.py", "gr\xfcn", "\udcff"]
-directory = RunDirectory.create(Path(sys.orig_argv[-1]), config)
-directory.append_to_log("gr\xfcn \udcff")
-assert read_settings(directory.path)["env.kwargs.name"] == "gr\xfcn"
-"""
+@pytest.fixture
+def _ascii() -> Iterator[None]:
+    """Let Python open text files as ASCII, if it is not told otherwise."""
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    yield
+    locale.setlocale(locale.LC_CTYPE, before)
 
 
-def test_text_files_of_a_run_are_utf_8_in_every_locale(tmp_path):
-    run = tmp_path / "run"
-    code = [sys.executable, "-c", WITH_NAMES, str(run)]
-    done = subprocess.run(code, env={**os.environ, **ASCII}, check=False, capture_output=True, text=True)
-    assert not done.returncode, done.stderr
+@pytest.mark.skipif(sys.flags.utf8_mode, reason="this Python opens text files as UTF-8 in every locale")
+@pytest.mark.usefixtures("_ascii")
+def test_text_files_of_a_run_are_utf_8_in_every_locale(tmp_path, monkeypatch):
+    run, config = tmp_path / "run", resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "grün"})
+    assert locale.getencoding() != "utf-8"
+    monkeypatch.setattr(sys, "argv", ["train.py", "grün", "\udcff"])
+    RunDirectory.create(run, config).append_to_log("grün \udcff")
+    assert read_settings(run)["env.kwargs.name"] == "grün"
     assert (run / "command.txt").read_bytes() == "train.py 'grün' '\udcff'\n".encode(errors="surrogateescape")
     assert (run / "log.txt").read_text(encoding="utf-8").endswith(" grün \\udcff\n")
 
@@ -162,7 +159,7 @@ def test_a_config_that_does_not_fit_into_memory_is_refused_unread(tmp_path):
 
 def test_a_run_whose_config_could_not_be_read_again_is_refused_before_it_starts(tmp_path):
     with pytest.raises(ConfigError, match="at most 1048576 are expected: let the env read large data from a file"):
-        small_run(tmp_path / "run", env_kwargs={"numbers": [0.25] * 200_000})
+        small_run(tmp_path / "run", env_kwargs={"text": "x" * 1_100_000})
     assert not (tmp_path / "run").exists()
 
 
