@@ -97,18 +97,3 @@ def test_a_checkpoint_with_an_impossible_shape_of_images_is_refused(run):
         changed = [leaf | {"env_shape": wrong} if leaf["env_shape"] else leaf for leaf in data["observation"]]
         with pytest.raises(ConfigError, match="which is not made from"):
             PolicySpec.from_json(data | {"observation": changed})
-
-
-def test_a_run_on_large_images_logs_what_makes_them_smaller(tmp_path):
-    settings: dict[str, Any] = {
-        "env.kwargs.size": 130,
-        "steps": 4,
-        "envs_per_actor": 2,
-        "unroll_length": 2,
-        "minibatch_size": 4,
-        "epochs": 1,
-        "normalize_observations": False,
-    }
-    run = small_run(tmp_path / "run", "offbeat/Pixels-v0", **settings)
-    remedy = "observation has images of 130 x 130 pixels: --set image_size=84 grayscale=true makes them 2 times smaller"
-    assert remedy in (run.path / "log.txt").read_text()

@@ -1,7 +1,8 @@
-"""A run with many more actors or workers than cores says so when it starts."""
+"""A run with many more actors or workers than cores, or with large images, says so when it starts."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.support.runs import SMALL, offbeat, small_arguments
 
 from offbeat.api.running import start_hints
 from offbeat.config.resolve import resolve
+from offbeat.runtime.runtimes import build
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,14 @@ def test_more_than_four_actors_or_workers_per_core_get_a_hint():
 )
 def test_fewer_processes_and_those_that_are_not_on_this_machine_get_none(flags):
     assert hint(**flags) == ""
+
+
+def test_large_images_get_a_hint_of_what_makes_them_smaller():
+    flags: dict[str, Any] = {**SMALL, "encoder": "tests.support.own_code:Rows", "normalize_observations": False}
+    config = resolve("ppo", "offbeat/Pixels-v0", flags=flags, assignments={"env.kwargs.size": 130})
+    with closing(build(config)) as parts:
+        hints = "\n".join(start_hints.start_hints(parts))
+    assert "130 x 130 pixels: --set image_size=84 grayscale=true makes them 2 times smaller" in hints
 
 
 def test_the_hint_is_shown_when_the_run_starts(tmp_path, monkeypatch):

@@ -153,8 +153,7 @@ COMBINATIONS = [
             "--actors 6",
             "max_lag",
         )
-        for runtime in ("serial", "threads", "processes")
-        for lag in ("bounded", "exact")
+        for runtime, lag in (("serial", "exact"), ("threads", "bounded"))
     ),
     *(
         train(
@@ -177,8 +176,7 @@ COMBINATIONS = [
     ),
     *(
         train(f"--runtime {runtime} --actors 1 --set {key}=0,4000", 2, f"{key} names 4000", "this process may run on")
-        for runtime in ("threads", "processes")
-        for key in ("actor_cores", "learner_cores")
+        for runtime, key in (("threads", "actor_cores"), ("processes", "learner_cores"))
     ),
     train("--runtime processes --lag exact --set split=measured", 2, "split is measured", "lag exact", "leave it out"),
     train(
@@ -216,7 +214,7 @@ ON_A_REPLAY = [
     *(
         train_sac(f"--set {key}={value}", f"{key} is '{value}'", "a fraction such as 1/4, more than 0", f"--set {key}=")
         for key, value in (
-            *(("utd_ratio", value) for value in ("0", "-1", "-1/4", "abc", "1/0", "0/3", "nan", "inf", "1/2/3")),
+            *(("utd_ratio", value) for value in ("0", "-1/4", "abc", "1/0", "nan")),
             ("steps_per_update", "0"),
         )
     ),
@@ -263,8 +261,7 @@ ON_A_REPLAY = [
     train_sac(f"--import {ZOO}", "multidiscrete", "offbeat train ppo zoo/ManyChoices-v0", env="zoo/ManyChoices-v0"),
     train_sac(f"--import {LINKS}", "[-inf] to [inf]", "finite bounds", "train ppo", env="links/Boundless-v0"),
     *(
-        train_sac(f"{given} {runtime}", f"{key} is given, which is not supported by sac", instead)
-        for runtime in ("", "--runtime threads")
+        train_sac(given, f"{key} is given, which is not supported by sac", instead)
         for key, given, instead in (
             ("max_lag", "--max-lag 1", "--set max_ahead=N"),
             ("max_lag", "--max-lag 0", "--set max_ahead=N"),
@@ -338,11 +335,10 @@ HOGWILD = [
             f"{told}, which is not supported by the {runtime} runtime",
             "or pass --runtime hogwild",
         )
-        for runtime in ("serial", "threads", "processes")
-        for given, told in (
-            ("--workers 2", "workers is 2"),
-            ("--set hogwild=synced", "hogwild is synced"),
-            ("--set hogwild_moments=shared", "hogwild_moments is shared"),
+        for runtime, given, told in (
+            ("serial", "--workers 2", "workers is 2"),
+            ("threads", "--set hogwild=synced", "hogwild is synced"),
+            ("processes", "--set hogwild_moments=shared", "hogwild_moments is shared"),
         )
     ),
     train_sac(

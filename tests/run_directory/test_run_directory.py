@@ -67,7 +67,7 @@ def _ascii() -> Iterator[None]:
     locale.setlocale(locale.LC_CTYPE, before)
 
 
-@pytest.mark.skipif(sys.flags.utf8_mode, reason="this Python opens text files as UTF-8 in every locale")
+@pytest.mark.skipif(bool(sys.flags.utf8_mode), reason="this Python opens text files as UTF-8 in every locale")
 @pytest.mark.usefixtures("_ascii")
 def test_text_files_of_a_run_are_utf_8_in_every_locale(tmp_path, monkeypatch):
     run, config = tmp_path / "run", resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "grün"})

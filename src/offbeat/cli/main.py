@@ -101,7 +101,7 @@ def _parse(arguments: Sequence[str]) -> Any:
         _print_help()
     name, *words = arguments
     _unwrap_docstrings(COMMANDS[name])
-    command = tyro.cli(  # of one command alone, which takes half of the time that it takes to offer all of them
+    command: Any = tyro.cli(  # of one command alone, which takes half of the time that it takes to offer all of them
         COMMANDS[name],
         prog=f"offbeat {name}",
         args=Usage(name, COMMANDS[name]).check(words),
