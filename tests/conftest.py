@@ -17,6 +17,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support import ray_clusters, survivors, thorough, warm
+from threadpoolctl import LibController, ThreadpoolController
 
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
@@ -168,6 +169,23 @@ def _measurements_are_short() -> Iterator[None]:
         if "torch" in sys.modules:  # else no test makes a run
             auto_layout = import_module("offbeat.tuning.auto_layout")
             stack.enter_context(patch.multiple(auto_layout, STEPS_S=0.02, LEARN_S=0.02))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _libraries_are_found_again_after_imports_alone() -> Iterator[None]:
+    """Look for libraries with threads only after more modules were imported: each run looks for them several times."""
+    found: dict[int, list[LibController]] = {}
+    find = ThreadpoolController._load_libraries
+
+    def find_again(controller: ThreadpoolController) -> None:
+        if (modules := len(sys.modules)) not in found:
+            find(controller)
+            found.clear()
+            found[modules] = list(controller.lib_controllers)
+        controller.lib_controllers = list(found[modules])
+
+    with patch.object(ThreadpoolController, "_load_libraries", find_again):
         yield
 
 
