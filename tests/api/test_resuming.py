@@ -418,7 +418,7 @@ def test_a_resume_at_the_limit_of_threads_says_so_and_changes_nothing(tmp_path, 
     ("settings", "steps"), [({"runtime": "serial"}, 1_024), ({"runtime": "hogwild", "workers": 1}, 8_192)], ids=str
 )
 def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(tmp_path, settings, steps):
-    path = small_run(tmp_path / "run", steps=256, **settings).path
+    path = small_run(tmp_path / "run", steps=256, minibatch_size=64, epochs=1, **settings).path
     kept: list[int] = []
 
     def count(_: dict[str, Any]) -> None:

@@ -44,6 +44,6 @@ def test_a_session_that_hangs_in_a_library_is_killed_some_time_after_its_parent_
     pipe = "import os, threading; reader, writer = os.pipe(); os.dup2(reader, 0)"
     deadlock = "import ctypes; lock = ctypes.CDLL(None).pthread_mutex_lock; mutex = ctypes.create_string_buffer(64)"
     run = "def run(_): threading.Timer(0.5, os.close, [writer]).start(); lock(mutex); lock(mutex)"
-    session = "from offbeat.cli import entry; entry.SESSION_END_S = 0.5; entry.session()"
+    session = "from offbeat.cli import entry; entry.SESSION_END_S = 0.1; entry.session()"
     said = lines_run(tmp_path, pipe, deadlock, run, INSTEAD, session)
     assert said.code == -signal.SIGKILL

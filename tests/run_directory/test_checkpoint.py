@@ -501,7 +501,7 @@ def test_a_changed_byte_of_a_manifest_never_hides_a_replay_or_a_dropped_one(tmp_
 
 
 def test_saving_and_loading_a_replay_make_no_copy(tmp_path):
-    wide = np.arange(2 * 8_000_000, dtype=np.float32).reshape(500, -1, 2)
+    wide = np.arange(2 * 2_000_000, dtype=np.float32).reshape(500, -1, 2)
     replay: dict[str, np.ndarray] = {
         "contiguous": wide,
         "gaps": wide[:, :, 1],
@@ -516,7 +516,7 @@ def test_saving_and_loading_a_replay_make_no_copy(tmp_path):
     tracemalloc.stop()
     assert loaded is not None
     assert all(np.array_equal(replay[name], loaded[name]) for name in replay)
-    assert sum(array.nbytes for array in replay.values()) > 200_000_000
+    assert sum(array.nbytes for array in replay.values()) > 50_000_000
     assert most < 5_000_000
 
 
