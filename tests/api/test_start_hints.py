@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from tests.support.runs import SMALL, offbeat, small_arguments
+from torch import Tensor, nn
 
 from offbeat.api.running import start_hints
 from offbeat.config.resolve import resolve
+from offbeat.core.types import Leaf
 from offbeat.runtime.runtimes import build
 
 
@@ -42,8 +44,18 @@ def test_fewer_processes_and_those_that_are_not_on_this_machine_get_none(flags):
     assert hint(**flags) == ""
 
 
+class Mean(nn.Module):
+    """An encoder without weights, of whatever size an image has."""
+
+    def __init__(self, _leaf: Leaf) -> None:
+        super().__init__()
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return observations.flatten(1).float().mean(1, keepdim=True)
+
+
 def test_large_images_get_a_hint_of_what_makes_them_smaller():
-    flags: dict[str, Any] = {**SMALL, "encoder": "tests.support.own_code:Rows", "normalize_observations": False}
+    flags: dict[str, Any] = {**SMALL, "encoder": f"{__name__}:Mean", "normalize_observations": False}
     config = resolve("ppo", "offbeat/Pixels-v0", flags=flags, assignments={"env.kwargs.size": 130})
     with closing(build(config)) as parts:
         hints = "\n".join(start_hints.start_hints(parts))
