@@ -438,6 +438,22 @@ def test_a_folder_with_forged_editable_package_metadata_is_not_trusted(tmp_path,
     assert not is_installed("evil")
 
 
+def test_a_package_that_is_installed_in_editable_mode_is_recognized_but_not_another_one_of_its_folder(
+    tmp_path, monkeypatch
+):
+    source, metadata = tmp_path / "source", tmp_path / "site/edited_here-1.0.dist-info"
+    for folder in (source, metadata):
+        folder.mkdir(parents=True)
+    for name in ("edited_here", "beside_it"):
+        (source / f"{name}.py").touch()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: edited-here\nVersion: 1.0\n")
+    (metadata / "direct_url.json").write_text(f'{{"url": "{source.as_uri()}", "dir_info": {{"editable": true}}}}')
+    monkeypatch.syspath_prepend(str(source))
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(metadata.parent)])
+    assert is_installed("edited_here")
+    assert not is_installed("beside_it")
+
+
 def test_a_package_in_site_packages_is_trusted_but_a_folder_without_init_is_not(tmp_path, monkeypatch):
     for name in ("a_plugin_here", "a_folder_here"):
         (tmp_path / name).mkdir()
