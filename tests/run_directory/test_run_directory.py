@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import locale
 import os
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
-from offbeat.plots.runs import read_settings
 from offbeat.run_directory import directory
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
@@ -58,23 +56,27 @@ def test_a_failed_replacement_keeps_the_file_and_leaves_no_temporary_file(tmp_pa
     assert (tmp_path / "file").read_text() == "old"
 
 
-@pytest.fixture
-def _ascii() -> Iterator[None]:
-    """Let Python open text files as ASCII, if it is not told otherwise."""
-    before = locale.setlocale(locale.LC_CTYPE)
-    locale.setlocale(locale.LC_CTYPE, "C")
-    yield
-    locale.setlocale(locale.LC_CTYPE, before)
+ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+"""Environment variables with which Python opens text files as ASCII, if it is not told otherwise."""
+WITH_NAMES = r"""
+import locale, sys
+from pathlib import Path
+from offbeat.config.resolve import resolve
+from offbeat.run_directory.directory import RunDirectory
+assert locale.getencoding() != "utf-8"
+config = resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "gr\xfcn"})
+sys.argv = ["train.py", "gr\xfcn", "\udcff"]
+directory = RunDirectory.create(Path(sys.orig_argv[-1]), config)
+directory.append_to_log("gr\xfcn \udcff")
+assert read_settings(directory.path)["env.kwargs.name"] == "gr\xfcn"
+"""
 
 
-@pytest.mark.skipif(bool(sys.flags.utf8_mode), reason="this Python opens text files as UTF-8 in every locale")
-@pytest.mark.usefixtures("_ascii")
-def test_text_files_of_a_run_are_utf_8_in_every_locale(tmp_path, monkeypatch):
-    run, config = tmp_path / "run", resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "grün"})
-    assert locale.getencoding() != "utf-8"
-    monkeypatch.setattr(sys, "argv", ["train.py", "grün", "\udcff"])
-    RunDirectory.create(run, config).append_to_log("grün \udcff")
-    assert read_settings(run)["env.kwargs.name"] == "grün"
+def test_text_files_of_a_run_are_utf_8_in_every_locale(tmp_path):
+    run = tmp_path / "run"
+    code = [sys.executable, "-c", WITH_NAMES, str(run)]
+    done = subprocess.run(code, env={**os.environ, **ASCII}, check=False, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
     assert (run / "command.txt").read_bytes() == "train.py 'grün' '\udcff'\n".encode(errors="surrogateescape")
     assert (run / "log.txt").read_text(encoding="utf-8").endswith(" grün \\udcff\n")
 
