@@ -62,6 +62,7 @@ WITH_NAMES = r"""
 import locale, sys
 from pathlib import Path
 from offbeat.config.resolve import resolve
+from offbeat.plots.runs import read_settings
 from offbeat.run_directory.directory import RunDirectory
 assert locale.getencoding() != "utf-8"
 config = resolve("ppo", "CartPole-v1", assignments={"env.kwargs.name": "gr\xfcn"})
