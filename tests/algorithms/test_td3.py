@@ -105,16 +105,16 @@ def test_each_minibatch_samples_standard_normal_noise_from_the_given_stream():
     assert abs(first.std().item() - 1) < 0.1
 
 
-def test_several_policies_with_box_actions_have_the_same_bits_in_serial_and_threads(tmp_path):
+def test_several_policies_with_box_actions_have_the_same_bits_in_serial_and_processes(tmp_path):
     pytest.importorskip("mpe2")
     world: dict[str, Any] = {"env_kwargs": {"continuous_actions": True}, "policies": "separate", "utd_ratio": "1/4"}
     layout: dict[str, Any] = {"actors": 2, "max_ahead": 1, "lag": "exact", "steps": 200, "algorithm": "td3"}
     env = "pettingzoo:mpe2/simple_adversary_v3"
-    serial, threads = (
-        small_sac(tmp_path / runtime, env, runtime=runtime, **world, **layout) for runtime in ("serial", "threads")
+    serial, processes = (
+        small_sac(tmp_path / runtime, env, runtime=runtime, **world, **layout) for runtime in ("serial", "processes")
     )
-    assert threads.metrics["updates"] == serial.metrics["updates"] > 0
-    assert weights_of(threads.path) == weights_of(serial.path)
+    assert processes.metrics["updates"] == serial.metrics["updates"] > 0
+    assert weights_of(processes.path) == weights_of(serial.path)
 
 
 # --- exploration --------------------------------------------------------------------------------------------

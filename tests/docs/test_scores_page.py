@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import pytest
@@ -26,20 +28,55 @@ def test_the_table_of_the_page_is_that_of_the_results():
 
 
 def rows_of(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")][2:]
+    return [cells(line) for line in table.splitlines() if line.startswith("|")][2:]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def test_scores_in_the_readme_are_those_of_the_page():
-    page = {(row[0].split(",")[0], row[2].split()[0], row[3]) for row in rows_of(read_section(PAGE, START, END))}
-    readme = (ROOT / "README.md").read_text().split("## Scores")[1].split("![")[0]
-    assert [row for row in rows_of(readme) if (row[0].split(",")[0], row[2], row[3]) not in page] == []
+    page = rows_of(read_section(PAGE, START, END))
+    for named, steps, seeds, mean, _ in rows_of((ROOT / "README.md").read_text().split("## Scores")[1].split("![")[0]):
+        algorithm, env = named.split(", ")[:2]
+        name = re.split("[- ]", env)[0]  # Pong from images is PongNoFrameskip-v4
+        same = [row for row in page if row[0].startswith(f"{algorithm},") and name in row[0]]
+        assert [env_steps_of(steps), seeds, mean] in [[row[1], row[2].split()[0], row[3]] for row in same], named
+
+
+def env_steps_of(short: str) -> str:
+    number, unit = re.findall(r"[\d.]+|[kM]", short)[:2]
+    return f"{round(float(number) * {'k': 1e3, 'M': 1e6}[unit]):,}"
 
 
 def test_speeds_in_the_readme_are_those_of_the_results():
     readme = (ROOT / "README.md").read_text().split("## Speed")[1].split("## ")[0]
+    header, *rows = [line for line in readme.splitlines() if line.startswith("| ") and "---" not in line]
+    assert cells(header)[1:] == ["SPS", "x our serial", "x Stable-Baselines3", "x Sample Factory"]
     results = (ROOT / "benchmarks/results/speed.md").read_text()
-    sides = [{cell.split()[0] for cell in row} for row in rows_of(results)]
-    assert [row for row in rows_of(readme) if not any({*row[1:]} - {"-"} <= side for side in sides)] == []
+    of_processes = [
+        [row.get(name, "-").split()[0] for name in ("SPS", "x serial", "x sb3", "x sample-factory")]
+        for row in sides_of(results)
+        if row["side"].startswith("processes")
+    ]
+    for row in rows:
+        _, *said = cells(row)
+        is_of = [all(one in (other, "-") for one, other in zip(said, side, strict=True)) for side in of_processes]
+        assert any(is_of), row
+
+
+def sides_of(results: str) -> Iterator[dict[str, str]]:
+    """The rows of all tables of sides, by the names of their columns."""
+    header: list[str] = []
+    for line in results.splitlines():
+        if line.startswith("| side |"):
+            header = cells(line)
+        elif line.startswith("| ---") and header:
+            continue
+        elif line.startswith("|") and header:
+            yield dict(zip(header, cells(line), strict=True))
+        else:
+            header = []
 
 
 @pytest.mark.parametrize("work", all_works(), ids=lambda work: "-".join(work.folder.parts[-3:]))

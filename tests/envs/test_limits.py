@@ -237,13 +237,14 @@ def test_an_evaluation_does_not_cut_a_pool_that_ignores_its_limit():
 
 
 @atari
-def test_max_frames_below_max_episode_steps_end_a_game():
-    settings = {"max_frames": 41, "episodic_life": False, "frame_skip": 4}
-    envs = made("BreakoutNoFrameskip-v4", 1, limit=90, settings=settings)
-    assert envs.spec.time_limit == 11
+@pytest.mark.parametrize(("limit", "max_frames", "ends"), [(90, 41, 11), (9, 400, 9)])
+def test_the_smaller_of_max_frames_and_max_episode_steps_ends_a_game(limit, max_frames, ends):
+    settings = {"max_frames": max_frames, "episodic_life": False, "frame_skip": 4}
+    envs = made("BreakoutNoFrameskip-v4", 1, limit=limit, settings=settings)
+    assert envs.spec.time_limit == ends
     envs.reset()
     rows = collect(envs, actions_of(envs, 60))
-    assert {length for column in episodes(rows) for length, _ in column} == {11}
+    assert {length for column in episodes(rows) for length, _ in column} == {ends}
 
 
 @atari

@@ -53,7 +53,8 @@ HELD, ENVS = "runs/Held-v0", ["tests.sample_envs.run_envs"]
 LONG: dict[str, Any] = {**TINY, "steps": 1600, "checkpoint_every": 300, "eval_every": 400, "eval_episodes": 3}
 RATES = (0.001, 0.003)
 SEEDS = (1, 2)
-TARGET = 10.0
+TARGET = 19.2
+"""A mean return that some evaluations reach, and others do not."""
 
 
 def in_order(folder: Path, *arguments: str) -> CommandResult:

@@ -169,7 +169,7 @@ def test_a_session_saves_and_ends_if_the_experiment_is_killed(nodes, one_session
     pid = process_of(session)
     started.end(signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))
-    said = run_to_end(one_session, HERE)
+    said = run_to_end(one_session, on_ray(nodes))
     assert said.code == 0, said
     assert weights_of(session) == undisturbed[0]
     assert "interrupted" in Path(f"{session}.log").read_text()
