@@ -14,7 +14,7 @@ from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import tyro
 
@@ -90,27 +90,22 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> Any:
     _require_utf8(arguments)
-    if arguments and arguments[0] == "--version":
+    name, *words = arguments or ["--help"]
+    if name == "--version":
         print(f"offbeat {__version__}")
         sys.exit(0)
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        raise unknown("command", arguments[0], COMMANDS, "`offbeat --help` lists them.")
-    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"):
-        raise unknown("flag", arguments[0], ("--help", "--version"), "`offbeat --help` lists the commands.")
-    if not arguments or arguments[0] not in COMMANDS:
+    if name in ("-h", "--help"):
         _print_help()
-    name, *words = arguments
+    if name.startswith("-"):
+        raise unknown("flag", name, ("--help", "--version"), "`offbeat --help` lists the commands.")
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS, "`offbeat --help` lists them.")
     _unwrap_docstrings(COMMANDS[name])
-    command: Any = tyro.cli(  # of one command alone, which takes half of the time that it takes to offer all of them
-        COMMANDS[name],
-        prog=f"offbeat {name}",
-        args=Usage(name, COMMANDS[name]).check(words),
-        config=(tyro.conf.OmitSubcommandPrefixes,),
-    )
-    return _with_user_paths(command)
+    words = Usage(name, COMMANDS[name]).check(words)
+    return _with_user_paths(tyro.cli(COMMANDS[name], prog=f"offbeat {name}", args=words))
 
 
-def _print_help() -> None:
+def _print_help() -> NoReturn:
     """Print the list of commands and raise SystemExit."""
     tyro.cli(
         _ANY_COMMAND,
@@ -119,6 +114,7 @@ def _print_help() -> None:
         "acting and learning.",
         args=["--help"],
     )
+    raise AssertionError("tyro exits after the help")
 
 
 @cache
