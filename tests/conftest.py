@@ -77,7 +77,7 @@ def nodes() -> Any:
     return ray_clusters.shared_nodes()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def connected(nodes: Any) -> Any:  # noqa: ARG001
     """The connection of this process to this cluster, which runs and commands in this process use too."""
     return ray_clusters.shared_connection()

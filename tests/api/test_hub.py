@@ -229,12 +229,12 @@ def test_folders_that_replace_one_at_the_same_time_leave_the_last_one(tmp_path):
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["hub", "hub/README.md"]
 
 
-def test_a_dry_run_writes_the_folder_with_only_the_weights_needed_for_acting_and_needs_no_token(run, monkeypatch):
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    said = offbeat("push", run, REPO, "--episodes", "1", "--dry-run")
+def test_a_dry_run_writes_the_folder_with_only_the_weights_needed_for_acting_and_needs_no_token(run, hub, tmp_path):
+    said = typed(hub, tmp_path, "push", run, REPO, "--episodes", "1", "--dry-run", token=None)
     assert said.code == 0, said.err
     assert "nothing was uploaded" in said.out
     assert all(f"  {name}, " in said.out for name in FILES)
+    assert not hub.repos
     weights = load((run / "hub/weights.safetensors").read_bytes())
     all_of_them = load((run / "checkpoints/latest/weights.safetensors").read_bytes())
     assert not [name for name in weights if "value" in name or "critic" in name]

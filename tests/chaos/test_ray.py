@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -180,33 +181,23 @@ def test_actor_whose_env_hangs_is_replaced(tmp_path, monkeypatch):
         assert any(re.search(killed, said) for said in it.said), it.said  # perhaps after: the actors wait for a node
 
 
-def occupy(released: str) -> None:
-    while not Path(released).exists():
-        time.sleep(0.05)
-
-
 @pytest.mark.usefixtures("connected")
-def test_actor_without_a_place_starts_when_a_place_is_free(tmp_path):
-    import ray
-
-    released = tmp_path / "released"
-    task: Any = ray.remote(occupy)
-    occupying = task.options(num_cpus=0, resources={"other": 0.5}).remote(str(released))
+def test_actor_without_a_place_starts_when_a_node_joins(nodes):
     with (
+        ExitStack() as removing,
         patch.object(proxy, "PLACE_S", 60.0),
         patch.object(acting, "NOTIFY_PLACE_S", 0.5),
         patch.object(acting, "NOTIFY_PLACE_EVERY_S", 0.5),
-        scene(**HALF, ray_resources=("other=0.5",)) as it,
+        scene(**HALF, ray_resources=("other=0.7",)) as it,
     ):
         starts = threading.Thread(target=it.begin)
         starts.start()
-        waits = "1 of 2 actors wait for a node with 0.5 CPU, 0.5 other free. The cluster has "
+        waits = "1 of 2 actors wait for a node with 0.5 CPU, 0.7 other free. The cluster has "
         wait_until(lambda: any(text.startswith(waits) for text in it.said), seconds=60.0)
-        released.touch()
+        removing.callback(nodes.remove_node, nodes.add_node(resources={"other": 1}))
         starts.join()
         Batches(it, lag=2).take(10)
         assert it.acting.restarts == 0
-    ray.get(occupying)
 
 
 # --- the main process -----------------------------------------------------------------------------------------

@@ -350,6 +350,7 @@ def test_help_lists_every_command_and_each_command_has_help():
     for command in COMMANDS:
         helped = offbeat(command, "--help")
         assert helped.code == 0
+        assert helped.out.startswith(f"usage: offbeat {command} ")
         assert not re.search(r"\bdocs/|\w\.md\b", helped.out), "pip does not install the documentation"
 
 

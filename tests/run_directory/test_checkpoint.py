@@ -681,7 +681,7 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
 
 def moments() -> Iterator[int]:
     """Every moment in `make test-all`, every fifth one in `make test`."""
-    return count(1, stride(5))
+    return count(1, stride(2))
 
 
 def test_a_save_killed_at_any_moment_leaves_complete_checkpoints_and_a_replay(tmp_path):

@@ -321,8 +321,10 @@ class HogwildCell(NamedTuple):
         return {"a2c": 12_000, "ppo": 4096}[self.algorithm] if self.at_once else 2048
 
     def train(self, path: Path, **changes: Any) -> Run:
-        start = small_sac if self.algorithm in ON_A_REPLAY else small_run
-        return start(path, self.env, algorithm=self.algorithm, steps=self.steps, **self.more, **changes)
+        settings = {"algorithm": self.algorithm, "steps": self.steps, **self.more, **changes}
+        if self.algorithm in ON_A_REPLAY:
+            return small_sac(path, self.env, capacity=160, **settings)  # full before the end
+        return small_run(path, self.env, **settings)
 
 
 KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}

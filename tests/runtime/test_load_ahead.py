@@ -65,7 +65,7 @@ class Cell(NamedTuple):
 
 
 CELLS = [
-    Cell("ppo", "CartPole-v1", 3, "threads", "processes", {"max_lag": 2, "actors": 2, "unrolls_per_batch": 2}),
+    Cell("ppo", "CartPole-v1", 3, "threads", "processes", {"max_lag": 2, "actors": 2, "unrolls_per_batch": 1}),
     # The run is cut where batches have passes to come: they are loaded again.
     Cell("ppo", "CartPole-v1", 2, "threads", "processes", {"max_lag": 3, "resident_batches": 2, "passes": 3}),
     Cell("ppo", CARTS, 1, "processes", "processes", {"max_lag": 1, "policies": POLICIES}),

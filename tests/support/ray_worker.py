@@ -14,13 +14,17 @@ from pathlib import Path
 VARIABLE = "OFFBEAT_TEST_RAY_WORKERS"
 """Environment variable: the path of the socket of the Python that forks."""
 CODE = """
-import atexit, os, runpy, sys
-sys.argv = sys.argv[1:]
+import atexit, os, runpy, sys, traceback
+sys.argv, code = sys.argv[1:], 0
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
-finally:
-    atexit._run_exitfuncs()
-    os._exit(0)
+except SystemExit as end:
+    code = end.code or 0
+except BaseException:
+    traceback.print_exc()
+    code = 1
+atexit._run_exitfuncs()
+os._exit(code)
 """
 """Runs the program of a worker, and ends without freeing one by one what torch has loaded."""
 FOR_SETUP = ("--serialized-runtime-env-context=", "--language=")

@@ -39,7 +39,7 @@ SMALL_SAC: dict[str, Any] = {
     "eval_every": 0,
     "checkpoint_every": 0,
 }
-"""The replay is full before the end, so that rows leave it."""
+"""Settings of small runs. After 300 env steps rows leave the replay."""
 SMALL_RATIO = Fraction(SMALL_SAC["utd_ratio"])
 
 

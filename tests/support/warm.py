@@ -1,8 +1,9 @@
 """Processes that tests start, without the two seconds that it takes to load torch.
 
-A Python that has loaded torch and offbeat, and has done nothing else, waits beside each test process. It forks for each
-process, which has the environment, working directory, files and arguments that it is given, the default signal handlers
-and the usual end of an interpreter: signals, kills and exit codes are real. There are three kinds:
+A Python that has loaded torch and offbeat, and has done nothing else, waits beside each test process, and one more
+beside the cluster of Ray. It forks for each process, which has the environment, working directory, files and arguments
+that it is given, the default signal handlers and the usual end of an interpreter: signals, kills and exit codes are
+real. There are three kinds:
 
 - Programs that a test starts (`Forks.start`).
 - Workers of the Ray cluster that tests share (ray_worker.py).
@@ -62,6 +63,8 @@ MOST_FILES = 64
 """Files that a process can be given."""
 LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
 """Resource limits that tests change."""
+PR_SET_PDEATHSIG = 1
+"""Option of prctl(2): the kernel sends this process a signal when its parent dies."""
 PR_SET_CHILD_SUBREAPER = 36
 """Option of prctl(2): orphans among the descendants of this process become its children."""
 
@@ -307,6 +310,7 @@ def _serve(descriptor: int) -> Code:
 def _serve_with(loading: Mapping[str, Any], status: int, descriptor: int) -> Code:
     """Load more modules, and fork for each process that is asked for on another socket."""
     os.close(status)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # what it forks does not inherit this
     for module in loading["modules"]:
         import_module(module)
     gc.freeze()
@@ -343,7 +347,7 @@ def _program(program: Mapping[str, Any], status: int, out: int, err: int) -> Cod
 
 
 def _ray_worker(worker: Mapping[str, Any], out: int, err: int) -> Code:
-    """Fork once more: as the parent of the worker, end with it and with its node here, and return what it is to run."""
+    """Fork once more, and return what the worker is to run there. Here, its parent waits until it or its node ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with suppress(ProcessLookupError):

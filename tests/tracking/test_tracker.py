@@ -100,12 +100,16 @@ def logged(path: Path) -> str:
 
 
 @pytest.mark.usefixtures("offline")
-def test_wandb_receives_each_line_and_all_settings_and_a_resume_continues_the_same_run(tmp_path, capfd):
-    path, mine = tmp_path / "run", state_of_process()
-    small_run(path, steps=640, stop_at=320, tracker="wandb")
-    before = len(lines_of(path))
-    resume(path, steps=960, progress="none")
-    assert state_of_process() == mine
+def test_wandb_receives_each_line_and_all_settings_and_a_resume_continues_the_same_run(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "run"
+    with monkeypatch.context() as patches:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "wandb"]:
+            patches.delitem(sys.modules, name)
+        mine = state_of_process()
+        small_run(path, steps=640, stop_at=320, tracker="wandb")
+        before = len(lines_of(path))
+        resume(path, steps=960, progress="none")
+        assert state_of_process() == mine
     assert capfd.readouterr() == ("", "")
     first, second = written_in(path)
     lines = lines_of(path)
