@@ -105,7 +105,10 @@ def test_connection_that_the_caller_has_made_is_used_and_stays(unconnected: Any)
         ray.shutdown()
 
 
-def test_settings_that_ray_refuses_leave_the_limit_of_open_files_as_it_was(unconnected: Any) -> None:
+def test_settings_that_ray_refuses_leave_no_connection_and_the_limit_of_open_files_as_it_was(unconnected: Any) -> None:
+    import ray
+
+    nodes: Any = ray.nodes
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lower = (min(1024, before[0]), before[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, lower)
@@ -113,6 +116,8 @@ def test_settings_that_ray_refuses_leave_the_limit_of_open_files_as_it_was(uncon
         with pytest.raises(ConfigError, match="Ray refuses the settings"):
             connecting.connect(unconnected.address, runtime_env={"pip": ["anything"], "conda": "anything"})
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
+        with pytest.raises(ray.exceptions.RaySystemError):
+            nodes()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support import ray_clusters
 from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
@@ -24,7 +25,8 @@ def small() -> Any:
 
 
 @pytest.fixture(scope="module")
-def result() -> dict[str, Any]:
+def result(nodes: Any) -> dict[str, Any]:  # noqa: ARG001
+    ray_clusters.shared_connection()
     seconds, fraction = bench.SECONDS, bench.MAX_FRACTION
     bench.SECONDS, bench.MAX_FRACTION = 0.1, 1000.0  # so short a measurement may well be wrong
     try:

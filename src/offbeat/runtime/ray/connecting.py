@@ -91,6 +91,7 @@ def connect(
                 return _start(local_cpus, local_resources, object_store_memory, runtime_env, show_output, restore_limit)
             _init(address, runtime_env=runtime_env, log_to_driver=show_output)
         except BaseException:
+            ray.shutdown()  # it may have read of the cluster, and would ask that one again after the next start
             restore_limit()
             raise
         return Cluster(address, is_local=False, closing=[ray.shutdown, restore_limit])
