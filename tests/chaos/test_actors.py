@@ -126,8 +126,8 @@ def test_actors_killed_at_random_moments_are_restarted_and_counted():
     with killing_actors(Random(0), most=4) as killed:
         said = train("runs/Numbered-v0", **PROCESSES, **settings)
     assert_finished(said)
-    assert len(killed) - 1 <= restarts() <= len(killed)  # the last one may have come when nothing was left to do
-    assert restarts() > 2
+    assert len(killed) - 2 <= restarts() <= len(killed)  # each of both actors may be killed when nothing is left to do
+    assert restarts() > 0
     for line in lines_of(Path("run")):
         assert line["episode_return_mean"] in (None, 10.0)  # no episode was glued to another at a cut
         assert line["episode_length_mean"] in (None, 10.0)
@@ -152,7 +152,7 @@ def killing_actors(random: Random, most: int) -> Iterator[list[int]]:
     done = threading.Event()
 
     def kill_some() -> None:
-        while len(killed) < most and not done.wait(random.uniform(0.05, 0.6)):
+        while len(killed) < most and not done.wait(random.uniform(0.02, 0.2)):
             pids = [pid for pid in pids_of(Path("run"), "actor") if pid not in killed]
             if pids:
                 killed.append(random.choice(pids))
