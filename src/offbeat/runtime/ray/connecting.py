@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -91,7 +91,6 @@ def connect(
                 return _start(local_cpus, local_resources, object_store_memory, runtime_env, show_output, restore_limit)
             _init(address, runtime_env=runtime_env, log_to_driver=show_output)
         except BaseException:
-            ray.shutdown()  # it may have read of the cluster, and would ask that one again after the next start
             restore_limit()
             raise
         return Cluster(address, is_local=False, closing=[ray.shutdown, restore_limit])
@@ -221,7 +220,6 @@ def _start(
                 _temp_dir=folder,
             )
     except BaseException:
-        ray.shutdown()
         watchdog.end()
         _read_authentication()
         raise
@@ -230,7 +228,7 @@ def _start(
 
 
 def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: Any) -> None:
-    """Call ray.init.
+    """Call ray.init; if it fails, leave nothing of it: Ray would ask the same cluster again after the next start.
 
     Raises:
         ConfigError: the versions of Python or Ray differ, or the settings are not valid.
@@ -238,8 +236,11 @@ def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: An
     import ray
 
     try:
-        with sigterm_handler_kept():
-            ray.init(address, logging_level=logging.ERROR, runtime_env=dict(runtime_env or {}) or None, **settings)
+        with ExitStack() as failing:
+            failing.callback(ray.shutdown)
+            with sigterm_handler_kept():
+                ray.init(address, logging_level=logging.ERROR, runtime_env=dict(runtime_env or {}) or None, **settings)
+            failing.pop_all()
     except (ValueError, TypeError) as error:
         raise ConfigError(f"Ray refuses the settings: {error}") from error
     except Exception as error:  # Ray raises this class itself when its processes do not start in time
