@@ -11,7 +11,7 @@ from ale_py import roms
 from offbeat.config.env import EnvConfig
 from offbeat.core.types import Array
 
-SIDE = 84
+SIDES = (84, 84)
 
 
 class SlowGame:
@@ -47,7 +47,7 @@ class SlowGame:
     @property
     def seen(self) -> Array:
         """What is observed after the last row; of a game that is over, nothing is promised."""
-        return shrunk(np.maximum.reduce(self._screens))
+        return shrunk(np.maximum.reduce(self._screens), self._settings.image_sides or SIDES)
 
     def row(self, action: int, frames: int) -> dict[str, Any]:
         """Return a row: what became of an action, or of whatever takes its place in a reset row; see `seen`.
@@ -95,9 +95,9 @@ class SlowGame:
         return self._over
 
 
-def shrunk(screen: Array) -> Array:
-    """Return a screen of 84 x 84: each pixel the mean of the area that it covers, parts of pixels included."""
-    by_row, by_column = (_shares(size, SIDE) for size in screen.shape)
+def shrunk(screen: Array, sides: tuple[int, int]) -> Array:
+    """Return a screen of these sides: each pixel the mean of the area that it covers, parts of pixels included."""
+    by_row, by_column = (_shares(size, side) for size, side in zip(screen.shape, sides, strict=True))
     return np.rint(by_row @ screen.astype(float) @ by_column.T)
 
 

@@ -66,7 +66,7 @@ def rows_of(envs: Envs, actions: Any) -> Iterator[Outcome]:
         ("ALE/Breakout-v5", {"episodic_life": True}, 180),
         ("SpaceInvadersNoFrameskip-v4", {"repeat_action_probability": 0.5, "max_frames": 1200}, 320),
         ("SpaceInvadersNoFrameskip-v4", {"episodic_life": False, "frame_skip": 3, "max_frames": 500}, 200),
-        ("FreewayNoFrameskip-v4", {"max_frames": 12, "noop_max": 1}, 24),
+        ("FreewayNoFrameskip-v4", {"max_frames": 12, "noop_max": 1, "image_size": (42, 60)}, 24),
         *thorough(
             ("BreakoutNoFrameskip-v4", {"max_frames": 130, "frame_skip": 2}, 150),
             ("PongNoFrameskip-v4", {}, 120),
@@ -155,6 +155,12 @@ def test_the_spec_describes_shape_and_dtype_of_a_row() -> None:
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "ale_py:ALE/Pong-v5", "PongNoFrameskip-v4"])
 def test_an_id_with_its_module_prefix_is_accepted(env_id: str) -> None:
     assert make_envs(env_id, 1, seed=0).spec.frame_skip == 4
+
+
+@pytest.mark.parametrize("given", [{"grayscale": True}, {"ignore_observations": ("a",)}])
+def test_settings_of_other_images_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="always gives one grey image"):
+        make_envs("ALE/Pong-v5", 1, seed=0, settings=EnvConfig(**given))
 
 
 def test_an_unknown_game_is_refused_with_the_nearest_name() -> None:

@@ -1,9 +1,9 @@
 """Atari's games, stepped by ale-py's own vector env: one background thread per group.
 
-A row has one grey frame of 84 x 84 pixels: the maximum of the last two frames of the action repeat. ale-py's own
-episodic life would start a new game after each lost life, and its clipped rewards replace the raw ones. Both are turned
-off: episodic life is implemented here, and the actor clips the rewards. There are no snapshots, because the state of
-the games cannot be read.
+A row has one grey frame, of 84 x 84 pixels or of `image_size`: the maximum of the last two frames of the action repeat.
+ale-py's own episodic life would start a new game after each lost life, and its clipped rewards replace the raw ones.
+Both are turned off: episodic life is implemented here, and the actor clips the rewards. There are no snapshots, because
+the state of the games cannot be read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
 from offbeat.envs.spaces import action_spec
 
-SCREEN = 84
-"""Height and width in pixels."""
-_GRAY = {"img_height": SCREEN, "img_width": SCREEN, "grayscale": True, "maxpool": True}
+SCREEN = (84, 84)
+"""Height and width in pixels, without `image_size`."""
 _COLOR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
-"""Arguments of ale-py's vector env for the images that a policy gets, and for those that are rendered."""
+"""Arguments of ale-py's vector env for images that are rendered."""
 
 
 class Games:
@@ -121,21 +120,22 @@ def is_atari(entry: RegisteredEnv, env_id: str) -> bool:
     return family_of(env_id) is not None and str(entry.entry_point).startswith("ale_py.")
 
 
-def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[str, Any] = _GRAY) -> Envs:
+def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[str, Any] | None = None) -> Envs:
     """Make the envs of one actor.
 
     Args:
         request: Its `kwargs` are arguments of ale-py's vector env. `max_frames` is another limit, in frames.
         registered: The entry in Gymnasium's registry, which names the game.
-        screen: The arguments of the vector env for the images.
+        screen: The arguments of the vector env for the images. None: those that a policy gets.
     """
     request.refuse_curriculum()
     settings, groups, limits = request.settings, request.groups, request.limits
-    if settings.image_size or settings.grayscale or settings.ignore_observations:
+    if settings.grayscale or settings.ignore_observations:
         raise ConfigError(
-            f"image_size, grayscale and ignore_observations are not supported by {request.env_id}, which always gives "
-            f"a grey image of {SCREEN} x {SCREEN} pixels: omit them"
+            f"grayscale and ignore_observations are not supported by {request.env_id}, which always gives one grey "
+            "image: omit them"
         )
+    screen = _gray(settings) if screen is None else screen
     arguments = request.constructor_arguments({**_arguments(registered, settings), **screen})
     arguments.setdefault("full_action_space", registered.kwargs.get("full_action_space", False))
     frame_skip = arguments["frameskip"]
@@ -188,6 +188,12 @@ def _arguments(registered: RegisteredEnv, settings: EnvConfig) -> dict[str, Any]
     }
 
 
+def _gray(settings: EnvConfig) -> dict[str, Any]:
+    """Return the arguments of ale-py's vector env for the images that a policy gets."""
+    height, width = settings.image_sides or SCREEN
+    return {"img_height": height, "img_width": width, "grayscale": True, "maxpool": True}
+
+
 def _vector_env(columns: int, arguments: Mapping[str, Any]) -> Any:
     from ale_py.vector_env import AtariVectorEnv
     from gymnasium.vector import AutoresetMode
@@ -223,14 +229,14 @@ class RenderedGame:
         self._emulators: list[Envs] = []
         self.metadata = {"render_fps": FRAMES_PER_SECOND // self._settings.action_repeats}
 
-    def _make(self, seed: int, screen: Mapping[str, Any]) -> Envs:
+    def _make(self, seed: int, screen: Mapping[str, Any] | None = None) -> Envs:
         seeds, limits = (derive_seed(seed, "watch", 0, 0, 0),), Limits(self._settings.max_episode_steps)
         request = EnvRequest(self._env_id, (slice(0, 1),), seeds, self._settings, limits)
         return make_atari(request, registry_entry(self._env_id), screen)
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         self.close()
-        self._emulators = [self._make(seed, _GRAY), self._make(seed, _COLOR)]
+        self._emulators = [self._make(seed), self._make(seed, _COLOR)]
         observation, self._frame = (_only(envs.reset()) for envs in self._emulators)
         return observation, {}
 
