@@ -90,6 +90,15 @@ def test_connection_lists_the_resources_of_all_nodes_and_ends_when_it_is_closed(
     assert not ray.is_initialized()
 
 
+def test_workers_do_not_search_the_current_folder_for_modules(unconnected: Any, tmp_path: Path, monkeypatch) -> None:
+    import ray
+
+    monkeypatch.chdir(tmp_path)
+    remote: Any = ray.remote
+    with connecting.connect(unconnected.address):
+        assert str(tmp_path) not in ray.get(remote(lambda: list(sys.path)).remote())
+
+
 def test_connection_that_the_caller_has_made_is_used_and_stays(unconnected: Any) -> None:
     import ray
 
@@ -217,6 +226,14 @@ def test_address_that_nobody_answers_is_refused() -> None:
 def test_the_address_of_a_cluster_that_answers_at_once_is_used(monkeypatch):
     monkeypatch.setattr(connecting, "_PROBE", "print('10.0.0.1:6379')")
     assert connecting._answering(connecting.AUTO) == "10.0.0.1:6379"
+
+
+def test_the_look_for_a_cluster_does_not_search_the_current_folder_for_modules(tmp_path, monkeypatch):
+    (tmp_path / "marker.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(connecting, "_PROBE", "import marker")
+    code, _, errors = connecting._probe("auto")
+    assert (code, "No module named 'marker'" in errors) == (1, True)
 
 
 def test_a_ray_whose_import_hangs_is_refused(monkeypatch):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -159,7 +159,7 @@ def _answering(address: str) -> str:
 def _probe(address: str) -> tuple[int, str, str]:
     """Run `_PROBE`; return its exit code and what it has printed. Raise TimeoutExpired if the import of Ray hangs."""
     with subprocess.Popen(  # noqa: S603 - our own code, in the same Python
-        [sys.executable, "-c", _PROBE, address, str(PROBE_ANSWER_S)],
+        [sys.executable, "-P", "-c", _PROBE, address, str(PROBE_ANSWER_S)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -239,12 +239,38 @@ def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: An
         with ExitStack() as failing:
             failing.callback(ray.shutdown)
             with sigterm_handler_kept():
-                ray.init(address, logging_level=logging.ERROR, runtime_env=dict(runtime_env or {}) or None, **settings)
+                ray.init(
+                    address,
+                    logging_level=logging.ERROR,
+                    runtime_env=dict(runtime_env or {}) or None,
+                    job_config=_job_config(),
+                    **settings,
+                )
             failing.pop_all()
     except (ValueError, TypeError) as error:
         raise ConfigError(f"Ray refuses the settings: {error}") from error
     except Exception as error:  # Ray raises this class itself when its processes do not start in time
         raise ConfigError(f"Ray cannot be used at {address}: {error}") from error
+
+
+class _NoFolders(list[str]):
+    """A list that stays empty."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        """Add nothing."""
+
+
+def _job_config() -> Any:
+    """Return settings with which Ray's workers search no folder of this process for modules.
+
+    By default they search its current folder before the installed packages, so a file `gymnasium.py` there would run.
+    An actor adds what this process searches (`RemoteLaunch.path`) after them.
+    """
+    from ray.job_config import JobConfig
+
+    config: Any = JobConfig()
+    config._py_driver_sys_path = _NoFolders()  # to which ray.init adds
+    return config
 
 
 @contextmanager
