@@ -431,6 +431,12 @@ def test_the_hash_is_that_of_the_written_bytes_if_the_array_changes_during_the_s
     assert load(path, with_replay=True).replay is not None
 
 
+def test_a_checkpoint_is_played_without_parsing_its_state(tmp_path, monkeypatch):
+    path = store_in(tmp_path).save(1, full(1), ["latest"])
+    monkeypatch.setattr(checkpoint, "_with_arrays", None)
+    assert load(path, with_state=False).state is None
+
+
 def test_a_replay_is_loaded_only_on_request(tmp_path):
     path = store_in(tmp_path).save(1, replayed(1), ["latest"])
     flip_a_byte(path / REPLAY)

@@ -147,7 +147,15 @@ def test_recording_versions_starts_no_program_of_the_repository(repository):
     assert not (repository / "STARTED").exists()
 
 
-def test_a_repository_with_content_filters_has_its_commit_recorded_without_a_diff(repository):
+@pytest.mark.parametrize("git_names_scopes", [True, False])
+def test_a_repository_with_content_filters_has_its_commit_recorded_without_a_diff(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, git_names_scopes: bool
+) -> None:
+    if not git_names_scopes:  # as before version 2.26
+        old = repository / "old-git"
+        old.write_text('#!/bin/sh\ncase "$*" in *--show-scope*) exit 129;; esac\nexec git "$@"\n')
+        old.chmod(0o755)
+        monkeypatch.setattr(versions, "_GIT", (str(old), *versions._GIT[1:]))
     (repository / ".gitattributes").write_text("*.py filter=own\n")
     _git("config", "filter.own.clean", f"touch {repository / 'STARTED'}; cat")
     state = versions.git_state(repository)

@@ -111,11 +111,13 @@ class Checkpoint:
         return only
 
 
-def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
+def load(path: Path, *, with_state: bool = True, with_replay: bool = False) -> Checkpoint:
     """Read a checkpoint and verify it.
 
     Args:
         path: Path of its directory, or of a link to it.
+        with_state: Whether to read the other state too, which takes many times the memory of its file and is not
+            needed to play. Without it, `state` is None.
         with_replay: Whether to read and verify the replay too, which only a resume needs. Its arrays are read-only
             views of the file, and stay valid if the checkpoint is deleted.
 
@@ -125,7 +127,7 @@ def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
     """
     resolved = path.resolve()  # once: a running process may change the link `latest` between two files
     try:
-        return _load(resolved, with_replay)
+        return _load(resolved, with_state, with_replay)
     except (OSError, ConfigError):
         if resolved.is_dir():
             raise
@@ -134,7 +136,7 @@ def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
                 f"the checkpoint {path} does not exist: if the run still trains, it was deleted a moment ago, because "
                 "newer ones replace it. Try again, or name another one"
             ) from None
-    return _load(path.resolve(), with_replay)  # the linked checkpoint was deleted: read the new one
+    return _load(path.resolve(), with_state, with_replay)  # the linked checkpoint was deleted: read the new one
 
 
 def agents_in(path: Path) -> dict[str, list[str]]:
@@ -144,11 +146,11 @@ def agents_in(path: Path) -> dict[str, list[str]]:
     return {policy: _read_about(found, policy).get("agents", []) for policy in policies}
 
 
-def _load(path: Path, with_replay: bool) -> Checkpoint:
+def _load(path: Path, with_state: bool, with_replay: bool) -> Checkpoint:
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         _verify(path, name, expected)
-    state = _read(path, STATE_ARRAYS, _with_arrays) if manifest["full"] else None
+    state = _read(path, STATE_ARRAYS, _with_arrays) if manifest["full"] and with_state else None
     policies = {policy: _read_policy(path, policy) for policy in _policies_of(manifest["files"])}
     listed = manifest["replay"]
     if listed is None or listed == DROPPED or not with_replay:

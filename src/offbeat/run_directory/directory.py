@@ -188,12 +188,12 @@ class RunDirectory:
         """Return the table [league] of the config, which needs no torch; None if the run has no league."""
         return league_of(read_tables(self.config), str(self.config))
 
-    def read_checkpoint(self, name: str, *, with_replay: bool = False) -> Checkpoint:
+    def read_checkpoint(self, name: str, *, with_state: bool = True, with_replay: bool = False) -> Checkpoint:
         """Read and verify a checkpoint.
 
         Args:
             name: latest, best or step-<12 digits>.
-            with_replay: Whether to read and verify its replay too.
+            with_state, with_replay: as for `checkpoint.load`.
 
         Raises:
             ConfigError: there is no such checkpoint, or it is damaged or of another env.
@@ -203,7 +203,7 @@ class RunDirectory:
                 f"{in_short(name, 100)} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 "
                 "digits>"
             )
-        saved = self.checkpoint_store().load(name, with_replay=with_replay)
+        saved = self.checkpoint_store().load(name, with_state=with_state, with_replay=with_replay)
         self._require_env(saved.policies, f"checkpoint {name}")
         return saved
 

@@ -72,12 +72,12 @@ class CheckpointStore:
             "--checkpoint"
         )
 
-    def load(self, name: str, *, with_replay: bool = False) -> Checkpoint:
+    def load(self, name: str, *, with_state: bool = True, with_replay: bool = False) -> Checkpoint:
         """Read and verify a checkpoint.
 
         Args:
             name: as for `path`.
-            with_replay: as for `checkpoint.load`.
+            with_state, with_replay: as for `checkpoint.load`.
 
         Raises:
             ConfigError: there is no such checkpoint, or it is damaged; the message has the command to resume from
@@ -85,7 +85,7 @@ class CheckpointStore:
         """
         path = self.path(name)
         try:
-            return load(path, with_replay=with_replay)
+            return load(path, with_state=with_state, with_replay=with_replay)
         except DamagedCheckpoint as error:
             where = f"Other checkpoints of the run are in {self._directory}"
             raise ConfigError(f"{error}. {where}{self.how_to_resume(but=path.resolve().name)}") from error

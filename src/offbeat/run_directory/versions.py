@@ -206,9 +206,13 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def _has_filters(folder: Path) -> bool:
-    """Whether the settings of the repository, not those of the user, name programs that git would run on files."""
-    scopes = _git(folder, 1_000_000, "config", "--show-scope", "--name-only", "--get-regexp", "^filter[.]")
-    return scopes is not None and any(line.startswith((b"local", b"worktree")) for line in scopes.splitlines())
+    """Whether settings of the repository, not of the user, may name programs that git would run on files.
+
+    If git cannot say it, because it is older than 2.26 or takes too long, they may. It also fails if it finds no name:
+    those that start with `core` are always there.
+    """
+    scopes = _git(folder, 1_000_000, "config", "--show-scope", "--name-only", "--get-regexp", "^(filter|core)[.]")
+    return scopes is None or any(re.match(rb"(local|worktree)\s+filter", line) for line in scopes.splitlines())
 
 
 def git_diff(folder: Path) -> bytes:

@@ -90,9 +90,10 @@ def _read(run: GivenPath, checkpoint: str, *, trust_code: bool) -> tuple[Checkpo
     if is_on_hub(run):
         if checkpoint != LATEST:
             raise ConfigError(f"checkpoint is {checkpoint!r}, but {run} has only one: leave --checkpoint out")
-        return read_checkpoint(downloaded(os.fspath(run))), Code()
+        return read_checkpoint(downloaded(os.fspath(run)), with_state=False), Code()
     directory = RunDirectory.open(run, trust_code=trust_code)
-    return directory.read_checkpoint(checkpoint), Code(imports=directory.read_run().imports)
+    saved = directory.read_checkpoint(checkpoint, with_state=False)
+    return saved, Code(imports=directory.read_run().imports)
 
 
 def _read_snapshot(
@@ -119,7 +120,7 @@ def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Che
         ConfigError: as `load`; or the env is code that was refused.
     """
     directory = RunDirectory.open(run, trust_code=trust_code)
-    saved, code = directory.read_checkpoint(name), directory.code().to_play()
+    saved, code = directory.read_checkpoint(name, with_state=False), directory.code().to_play()
     require(code, os.fspath(run), trust_code=trust_code)
     import_modules(code.imports)
     policies = _all_loaded_from(saved, os.fspath(run), code, None, trust_code)
