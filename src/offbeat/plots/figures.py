@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replaced
 
@@ -26,8 +27,8 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def literal(text: str) -> str:
-    """Return a name as it is drawn without formulas, which dollar signs enclose."""
-    return text.replace("$", r"\$")
+    """Return a name as it is drawn: characters that are not printable escaped, and no formulas, which are in dollars."""
+    return printable(text).replace("$", r"\$")
 
 
 def wrapped(text: str, width: float, size: float = 9) -> str:

@@ -116,7 +116,8 @@ class Saving:
         """Return a message about the env steps that are lost if the run stops now, without a boundary."""
         return (
             "no checkpoint of this moment was saved: the unfinished batch, and "
-            f"{self.unsaved(counters)} env steps learned from since the last checkpoint, are lost"
+            f"{self.unsaved(counters)} env steps learned from since the last checkpoint, are lost. With a smaller "
+            "checkpoint_every_s fewer can be lost"
         )
 
     def save_start(self, counters: Counters, state: dict[str, Any]) -> None:
