@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +156,11 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     "seed": (3, ["seed is 0 in", "every random stream", INIT_FROM]),
     "algorithm": (
         "a2c",
-        ["algorithm is ppo in", "cannot change it to a2c", "`offbeat train a2c CartPole-v1 --set gamma=0.5`"],
+        [
+            "algorithm is ppo in",
+            "cannot change it to a2c",
+            "`offbeat train a2c CartPole-v1 --steps 1024 --eval-every 0 ",
+        ],
     ),
     "env": (
         "Acrobot-v1",
@@ -173,13 +176,13 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     "max_lag": (1, ["max_lag is 0 in", INIT_FROM]),
     "hidden_sizes": (
         "32,32",
-        ["hidden_sizes is [16] in", "network", "`offbeat train ppo CartPole-v1 --set hidden_sizes=32,32 gamma=0.5`"],
+        ["hidden_sizes is [16] in", "network", " --envs-per-actor 4 ", " hidden_sizes=32,32 ", " gamma=0.5`"],
     ),
     "normalize_observations": (False, ["normalize_observations is True in", "network and its statistics"]),
     "frame_stack": (2, ["frame_stack is 1 in", "belong to an env"]),
     "init_from": (
         "elsewhere",
-        ["initial weights", "start a new run: `offbeat train ppo CartPole-v1 --init-from elsewhere --set"],
+        ["initial weights", "start a new run: `offbeat train ppo CartPole-v1 ", " --init-from elsewhere --set "],
     ),
     "stop_at": (512, ["has learned from", "env steps, and stop_at is 512", "above"]),
     "time": (1e-9, ["time is 1e-09", "nothing is left to do"]),
@@ -255,12 +258,20 @@ def test_the_command_of_a_new_run_has_all_settings_that_were_given(given):
         ({"runtime": "hogwild", "workers": 2}, "seed", 3),
         ({"runtime": "processes", "actors": 2}, "actors", 4),
         ({"runtime": "processes", "actors": 2, "max_lag": 2, "lag": "exact"}, "unroll_length", 8),
+        ({"steps": 5000, "seed": 4, "eval_every": 0, "log_every_s": 5.0}, "max_lag", 1),
+        ({"steps": 5000, "eval_every": 0, "envs_per_actor": 2, "gamma": 0.9, "frame_stack": 2}, "hidden_sizes", [32]),
     ],
 )
-def test_the_command_of_a_new_run_has_the_runtime_of_the_run(settings, key, value):
+def test_the_command_of_a_new_run_has_the_settings_of_the_run(settings, key, value):
     config = resolve("a2c", "CartPole-v1", flags=settings)
-    new = config_of_new_run(config, {key: value})
-    assert new.runtime == replace(config.runtime, **({} if key == "seed" else {key: value}))
+    new = config_of_new_run(config, {key: value}).with_run(init_from=None)
+    assert values_of(new) == {**values_of(config), key: value}
+
+
+def test_the_command_of_a_run_of_another_algorithm_has_the_length_the_evaluation_and_the_env_of_the_run():
+    kept = {"steps": 5000, "eval_every": 0, "frame_stack": 2}
+    config = resolve("ppo", "CartPole-v1", flags={**kept, "runtime": "processes", "envs_per_actor": 2, "epochs": 1})
+    assert config_of_new_run(config, {"algorithm": "a2c"}) == resolve("a2c", "CartPole-v1", flags=kept)
 
 
 def test_the_command_of_a_new_run_has_the_runtime_also_if_its_usual_settings_are_refused():
@@ -326,7 +337,7 @@ def test_the_command_of_a_new_run_from_the_weights_has_the_network_of_the_run(ru
 
 @pytest.mark.parametrize(
     ("key", "value", "resolved"),
-    [("algorithm", "a2c", 0), ("hidden_sizes", "8", 0), ("preset", "none", 0), ("seed", 3, 1)],
+    [("preset", "none", 0), ("seed", 3, 1)],
 )
 def test_the_settings_of_a_new_run_are_only_resolved_for_a_command_that_has_them(key, value, resolved, monkeypatch):
     envs: list[str] = []

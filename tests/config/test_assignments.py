@@ -114,8 +114,7 @@ def test_the_command_that_replaces_a_refused_change_gives_a_new_run_the_value(ke
     assert command == command.strip()
     parsed = main._parse(shlex.split(command)[1:])
     assert isinstance(parsed, Train)
-    kept = own if "--init-from" in command else {}
-    expected = resolve("ppo", "CartPole-v1", flags={**kept, key: value}).tables()
+    expected = resolve("ppo", "CartPole-v1", flags={**own, key: value}).tables()
     made = parsed.config().tables()
     assert {**made, "run": None} == {**expected, "run": None}
     assert made["run"]["seed"] == expected["run"]["seed"]

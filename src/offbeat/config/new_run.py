@@ -16,7 +16,7 @@ from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import tables_of
 from offbeat.config.preset_files import preset_tables
 from offbeat.config.resolve import resolve
-from offbeat.config.run_config import RunConfig
+from offbeat.config.run_config import REPORTING, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.trust import modules_of, policies_code
 from offbeat.core.errors import ConfigError
@@ -28,18 +28,21 @@ from offbeat.core.typed_text import as_text
 
 _FILE = Path("FILE.toml")
 """Stands for a file that the user writes."""
+_RUN = ("steps", "seed", "tracker", *REPORTING)
+"""Keys of [run] that a new run has from another one by `_own`."""
 
 
 def anew(config: Config, run: Path, given: Mapping[str, object]) -> str:
-    """Return the remedy to start a new run with the policies, the league and the imports of another one.
+    """Return the remedy to start a new run with new weights and the settings of another one, with its command.
 
     Args:
         config: the config of the other run.
         run: its run directory.
-        given: the settings of the new run, by key. They may have the algorithm.
+        given: the settings of the new run, by key. They may have the algorithm and the env.
     """
-    algorithm = str(given.get("algorithm", config.run.algorithm))
-    return f"start a new run: {_command(config, algorithm, config.run.env, _world(config, run / 'config.toml'), given)}"
+    algorithm, env = str(given.get("algorithm", config.run.algorithm)), str(given.get("env", config.run.env))
+    own = {**_world(config, run / "config.toml"), **_own(config, algorithm, env, given)}
+    return f"start a new run: {_command(config, algorithm, env, own, given)}"
 
 
 def from_weights(config: Config, run: Path, given: Mapping[str, object] = EMPTY) -> str:
@@ -56,7 +59,7 @@ def from_weights(config: Config, run: Path, given: Mapping[str, object] = EMPTY)
     ):
         note = f", where FILE.toml has the tables [policies.NAME] of {file} without init_from and init_policy"
         file = _FILE
-    own = {"init_from": run, **_world(config, file), **_own(config, env, given)}
+    own = {"init_from": run, **_world(config, file), **_own(config, config.run.algorithm, env, given)}
     condition = "" if env == config.run.env else f", if {env} has the same observations and actions"
     command = _command(config, config.run.algorithm, env, own, given)
     return f"start a new run from this run's weights{condition}: {command}{note}"
@@ -74,21 +77,26 @@ def _world(config: Config, file: Path) -> dict[str, object]:
     return world
 
 
-def _own(config: Config, env: str, given: Collection[str]) -> dict[str, object]:
-    """Return the settings of a run that a new one does not have by itself, by key: all of its algorithm, env and
-    runtime. In another env these are only the network, which must fit the weights, and the runtime.
+def _own(config: Config, algorithm: str, env: str, given: Collection[str]) -> dict[str, object]:
+    """Return the settings of a run that a new one does not have by itself, by key.
+
+    With another algorithm these are only those of the tables [run] and [env]; in another env only the network, which
+    must fit the weights, and the runtime.
 
     Args:
         config: the config of the run.
+        algorithm: the algorithm of the new run.
         env: the env of the new run.
         given: keys of the new run. If the runtime is one of them, the settings of the runtime are left out.
     """
     values, runtime = values_of(config), config.runtime.runtime
-    of_runtime = [] if "runtime" in given else [*hints_of(RuntimeConfig)]
-    if env == config.run.env:
-        keys = [*of_runtime, *hints_of(EnvConfig), *hints_of(type(config.settings))]
+    same_algorithm, same_env = algorithm == config.run.algorithm, env == config.run.env
+    of_runtime = [*hints_of(RuntimeConfig)] if same_algorithm and "runtime" not in given else []
+    if same_env:
+        of_algorithm = hints_of(type(config.settings)) if same_algorithm else {}
+        keys = [*_RUN, *hints_of(EnvConfig), *of_runtime, *of_algorithm]
     else:
-        keys = [*(["runtime"] if of_runtime else []), *config.settings.network_keys]
+        keys = [*(["runtime"] if of_runtime else []), *(config.settings.network_keys if same_algorithm else ())]
     usual_runtime = {} if runtime == _usual_runtime(config, env) or not of_runtime else {"runtime": runtime}
     for flags in (usual_runtime, {}):  # with its usual settings the runtime may be refused
         with suppress(ConfigError):  # the new env may be misspelt
