@@ -346,8 +346,13 @@ def test_actions_may_be_overwritten_after_send() -> None:
     [
         ("LateNaN", "observation is NaN or infinite"),
         ("NaNReward", "reward is NaN or infinite"),
-        ("WrongShape", r"shape \(1,\) where its space declares \(3,\)"),
-        ("WrongDtype", "of float32 where its space declares uint8"),
+        (
+            "WrongShape",
+            r"\) returned an observation of shape \(1,\) where its space declares \(3,\)\. In the env, ",
+        ),
+        ("WrongDtype", r"reset\(\) returned an observation of float32 where its space declares uint8\. In the env, "),
+        ("WrongKeys", r"returned dict as observation, without the '\w+' of its space\. In the env, "),
+        ("NoSuchChoice", "returned 3 as observation/card, which is not one of the choices of its space"),
         ("ArrayReward", r"the reward is an array of shape \(1,\), not a number. In the env, return float\(reward\)"),
         ("TextReward", "the reward is str, not a number"),
         ("NumberedEnds", r"truncated is None, not a bool. In the env, return bool\(truncated\)"),

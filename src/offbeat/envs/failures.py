@@ -12,6 +12,17 @@ FAILURES = (Exception, SystemExit)
 """Exceptions of an env that are reported. An env that calls sys.exit would otherwise end the run without an error."""
 
 
+class WrongValue(ValueError):
+    """An env returned a value that is not in its space. The message names the value, and what to return."""
+
+
+def fault_of_call(call: str, error: BaseException) -> str:
+    """Return what a call of an env did, for messages: it returned a wrong value, or raised an exception."""
+    if isinstance(error, WrongValue):
+        return f"{call} returned {error}"
+    return f"{call} raised {type(error).__name__}: {error}"
+
+
 def failed(
     env_id: str,
     index: int,

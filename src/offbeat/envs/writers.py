@@ -10,6 +10,8 @@ import numpy as np
 
 from offbeat.core.images import reduced
 from offbeat.core.types import INFO_MASK, Array, EnvSpec, Leaf, Tree
+from offbeat.envs.failures import WrongValue
+from offbeat.envs.findings import kind_of
 from offbeat.envs.spaces import children
 
 Writer = Callable[[Any], None]
@@ -19,8 +21,8 @@ Writer = Callable[[Any], None]
 def observation_writer(space: gym.Space[Any], leaves: Sequence[Leaf], targets: Sequence[Array]) -> Writer:
     """Return a function that copies an observation into `targets`, one per leaf. Floats become float32.
 
-    Parts of the observation without a leaf are not read. The function raises ValueError if a shape, dtype or choice is
-    not in the space.
+    Parts of the observation without a leaf are not read. The function raises WrongValue if a part is missing, or if
+    its shape, dtype or choice is not in the space.
     """
     wanted = {leaf.name: (leaf, target) for leaf, target in zip(leaves, targets, strict=True)}
     write = _tree_writer("observation", space, wanted)
@@ -39,7 +41,11 @@ def _tree_writer(name: str, space: gym.Space[Any], wanted: Mapping[str, tuple[Le
 
     def write_parts(observation: Any) -> None:
         for key, write in keyed:
-            write(observation[key])
+            try:
+                part = observation[key]
+            except (LookupError, TypeError) as error:
+                raise _not_in_space(f"{kind_of(observation)} as {name}, without the {key!r} of its space") from error
+            write(part)
 
     return write_parts
 
@@ -70,9 +76,9 @@ def _box_writer(target: Array, declared: np.dtype[Any]) -> Writer:
     def write(part: Any) -> None:
         value = np.asarray(part)
         if value.shape != shape:
-            raise ValueError(f"an observation of shape {value.shape} where its space declares {shape}")
+            raise _not_in_space(f"an observation of shape {value.shape} where its space declares {shape}")
         if value.dtype is not declared and not np.can_cast(value.dtype, dtype, "same_kind"):
-            raise ValueError(f"an observation of {value.dtype} where its space declares {declared}")
+            raise _not_in_space(f"an observation of {value.dtype} where its space declares {declared}")
         target[...] = value
 
     return write
@@ -86,28 +92,33 @@ def _choices_writer(leaf: Leaf, target: Array) -> Writer:
     def write(part: Any) -> None:
         value = np.asarray(part)
         if value.shape != shape:
-            raise ValueError(f"an observation of shape {value.shape} where its space declares {shape}")
+            raise _not_in_space(f"an observation of shape {value.shape} where its space declares {shape}")
         if value.dtype.kind not in "iub":
-            raise ValueError(f"an observation of {value.dtype} where its space declares whole numbers")
+            raise _not_in_space(f"an observation of {value.dtype} where its space declares whole numbers")
         number = value - start
         if ((number < 0) | (number >= count)).any():
-            raise ValueError(f"{leaf.name} is {value.tolist()}, which is not one of the choices of its space")
+            raise _not_in_space(f"{value.tolist()} as {leaf.name}, which is not one of the choices of its space")
         target[...] = number
 
     return write
 
 
+def _not_in_space(what: str) -> WrongValue:
+    """Return the error for a part of an observation; `what`: the part, and what its space declares."""
+    return WrongValue(f"{what}. In the env, return what the space declares, or declare what is returned")
+
+
 def mask_writer(target: Array) -> Writer:
     """Return a function that copies flags, of any dtype, into the mask `target`.
 
-    The function raises ValueError for another shape, and TypeError for a tuple of masks.
+    The function raises WrongValue for another shape, and for a tuple of masks.
     """
     shape = target.shape
 
     def write(flags: Any) -> None:
         value = flags if isinstance(flags, np.ndarray) else _as_flags(flags)
         if value.shape != shape or value.dtype.kind not in "biuf":
-            raise ValueError(
+            raise WrongValue(
                 f"an action_mask of {value.dtype} and shape {value.shape} where {shape} is expected: one flag per "
                 "choice, the components concatenated"
             )
@@ -120,10 +131,10 @@ def _as_flags(flags: Any) -> Array:
     """Return a list of flags as an array.
 
     Raises:
-        TypeError: it is a tuple of masks, one per component.
+        WrongValue: it is a tuple of masks, one per component.
     """
     if isinstance(flags, tuple):
-        raise TypeError("an action_mask that is a tuple where one flat array of flags is expected: concatenate it")
+        raise WrongValue("an action_mask that is a tuple where one flat array of flags is expected: concatenate it")
     return np.asarray(flags)
 
 

@@ -14,7 +14,7 @@ from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionM
 from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
-from offbeat.envs.failures import FAILURES, column_failed
+from offbeat.envs.failures import FAILURES, column_failed, fault_of_call
 from offbeat.envs.findings import fault_of_ends, kind_of
 from offbeat.envs.infos import info_reader
 from offbeat.envs.rows import RowChecks, mark_reset_rows, only_numbers, prefer_termination, rows_of
@@ -143,7 +143,7 @@ class ScalarColumns:
         """Return the error for a column; `ends`: the reward and the flags that its step has returned, if it has."""
         if ends and _is_of_types(error) and (fault := fault_of_ends(*ends)) is not None:
             return column_failed(self._spec, self.span.start + column, fault)
-        what = _not_unpacked(call, error) or f"{call}() raised {type(error).__name__}: {error}"
+        what = _not_unpacked(call, error) or fault_of_call(f"{call}()", error)
         return column_failed(self._spec, self.span.start + column, what, error)
 
 

@@ -13,7 +13,7 @@ from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv
 from offbeat.envs.contract import Outcome
-from offbeat.envs.failures import FAILURES, column_failed
+from offbeat.envs.failures import FAILURES, column_failed, fault_of_call
 from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.rows import RowChecks, copy_exactly, mark_reset_rows, prefer_termination
@@ -115,7 +115,7 @@ class VectorColumns:
         return [self]
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:
-        what = f"{call}() of the vector env of which this is the first env raised {type(error).__name__}: {error}"
+        what = fault_of_call(f"{call}() of the vector env of which this is the first env", error)
         failure = column_failed(self._spec, self.span.start, what, error)
         failure.column = None  # it may be any of its columns, and each is at another env step of its episode
         return failure
