@@ -375,11 +375,11 @@ UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
 @pytest.mark.parametrize(
     ("action", "changes", "words"),
     [
-        (ACTIONS["discrete"], {"action_distribution": "squashed"}, "has discrete actions"),
+        (ACTIONS["discrete"], {"action_distribution": "squashed"}, "has Discrete actions"),
         (UNBOUNDED, {"action_distribution": "squashed"}, "actions without bounds"),
-        (ACTIONS["box"], {"exploration": "symmetric_kl"}, "box actions.*--set exploration=entropy"),
-        (ACTIONS["tree"], {"exploration": "symmetric_kl"}, "mixed actions with boxes.*--set exploration=entropy"),
-        (ACTIONS["choice tree"], {"action_distribution": "squashed"}, "has mixed actions"),
+        (ACTIONS["box"], {"exploration": "symmetric_kl"}, "has Box actions: .*--set exploration=entropy"),
+        (ACTIONS["tree"], {"exploration": "symmetric_kl"}, "has Dict or Tuple actions with a Box: .*=entropy"),
+        (ACTIONS["choice tree"], {"action_distribution": "squashed"}, "has Dict or Tuple actions"),
     ],
 )
 def test_action_spaces_that_do_not_match_the_settings_are_refused(action, changes, words):

@@ -214,17 +214,17 @@ FLAGS = "--env-kwargs size=8"
 @pytest.mark.parametrize(
     ("name", "action", "words"),
     [
-        ("sac", ACTIONS["multidiscrete"], r"multidiscrete actions of \[2, 4, 3\].*`offbeat train ppo Test-v0"),
-        ("sac", ACTIONS["tree"], r"mixed actions of \[3, 2, 4, 3, 3\] choices and 2 numbers.*`offbeat train ppo"),
+        ("sac", ACTIONS["multidiscrete"], r"MultiDiscrete or MultiBinary actions of \[2, 4, 3\].*`offbeat train ppo"),
+        ("sac", ACTIONS["tree"], r"Dict or Tuple actions of \[3, 2, 4, 3, 3\] choices and 2 numbers.*`offbeat"),
         ("sac", UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\].*finite"),
-        ("td3", ACTIONS["discrete"], "discrete actions, but TD3 expects a bounded box: run `offbeat train dqn Test-v0"),
-        ("td3", ACTIONS["multidiscrete"], "multidiscrete actions.*`offbeat train ppo Test-v0"),
-        ("td3", ACTIONS["tree"], "mixed actions.*`offbeat train ppo Test-v0"),
+        ("td3", ACTIONS["discrete"], "Discrete actions, but TD3 expects a bounded box: run `offbeat train dqn Test-v0"),
+        ("td3", ACTIONS["multidiscrete"], "MultiDiscrete or MultiBinary actions.*`offbeat train ppo Test-v0"),
+        ("td3", ACTIONS["tree"], "Dict or Tuple actions.*`offbeat train ppo Test-v0"),
         ("td3", UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\], but TD3 expects.*finite"),
-        ("crossq", ACTIONS["discrete"], "discrete actions, but CrossQ expects a bounded box: run `offbeat train dqn"),
+        ("crossq", ACTIONS["discrete"], "Discrete actions, but CrossQ expects a bounded box: run `offbeat train dqn"),
         ("crossq", UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\], but CrossQ expects.*finite"),
-        ("dqn", ACTIONS["box"], f"only one Discrete action, .* box actions: run `offbeat train sac Test-v0 {FLAGS}`"),
-        ("dqn", ACTIONS["multidiscrete"], f"has multidiscrete actions: run `offbeat train ppo Test-v0 {FLAGS}`"),
+        ("dqn", ACTIONS["box"], f"only one Discrete action, .* Box actions: run `offbeat train sac Test-v0 {FLAGS}`"),
+        ("dqn", ACTIONS["multidiscrete"], f"or MultiBinary actions: run `offbeat train ppo Test-v0 {FLAGS}`"),
     ],
 )
 def test_unsupported_actions_are_refused(name, action, words):

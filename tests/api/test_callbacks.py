@@ -386,6 +386,15 @@ def test_something_that_is_no_callback_is_refused_before_anything_is_created(giv
     assert not (tmp_path / "run").exists()
 
 
+def test_arguments_of_the_base_class_of_another_library_are_refused_by_that_of_offbeat():
+    class Verbose(offbeat.Callback):
+        def __init__(self, verbose: int = 0) -> None:
+            super().__init__(verbose)  # type: ignore[call-arg]
+
+    with pytest.raises(TypeError, match=r"Callback\.__init__\(\) takes 1 positional argument"):
+        Verbose()
+
+
 # --- exactness ----------------------------------------------------------------------------------------------
 
 

@@ -101,6 +101,12 @@ def test_each_name_of_another_library_is_answered():
                     resolve(algorithm, "Own-v0", flags={theirs: 100})
 
 
+@pytest.mark.parametrize("key", ["learning_rate", "clip"])
+def test_a_schedule_that_is_a_function_is_refused_with_the_key_of_schedules(key):
+    with pytest.raises(ConfigError, match=rf"{key} is a function, .*--set {key}_schedule=linear if it is to decrease"):
+        resolve("ppo", "CartPole-v1", flags={key: lambda left: 0.1 * left})
+
+
 @pytest.mark.parametrize("key", ["noise_size", "learn_steps", "batch_decay"])
 def test_a_key_that_only_shares_some_letters_with_ours_is_not_taken_for_it(key):
     with pytest.raises(ConfigError, match=rf"unknown key '{key}'\. `offbeat list settings sac` shows"):

@@ -67,7 +67,7 @@ class DQNConfig(ReplayConfig):
         if env.action.kind != "discrete":
             other = "sac" if env.action.kind == "box" else "ppo"
             raise ConfigError(
-                f"DQN supports only one Discrete action, but {env.id} has {env.action.kind} actions: run "
+                f"DQN supports only one Discrete action, but {env.id} has {env.action.space} actions: run "
                 f"`{env.train_command(other)}`"
             )
         return PolicySpec(

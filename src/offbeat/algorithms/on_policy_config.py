@@ -182,11 +182,11 @@ class OnPolicyConfig(NetworkConfig):
         boxes, choices = bool(env.action.low), bool(env.action.nvec)
         if not boxes and self.action_distribution == "squashed":
             raise ConfigError(
-                f"action_distribution is squashed, which supports only box actions, but {env.id} has {env.action.kind} "
-                "actions: pass --set action_distribution=auto"
+                f"action_distribution is squashed, which supports only box actions, but {env.id} has "
+                f"{env.action.space} actions: pass --set action_distribution=auto"
             )
         if boxes and self.exploration == "symmetric_kl":
-            kind = "mixed actions with boxes" if choices else "box actions"
+            kind = f"{env.action.space} actions{' with a Box' if choices else ''}"
             raise ConfigError(
                 f"exploration is symmetric_kl, which supports only discrete actions, but {env.id} has {kind}: "
                 "pass --set exploration=entropy"

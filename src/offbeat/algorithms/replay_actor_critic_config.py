@@ -93,7 +93,7 @@ def require_bounded_box(env: EnvSpec, algorithm: str) -> None:
     if env.action.kind != "box":
         other = "dqn" if env.action.kind == "discrete" else "ppo"
         raise ConfigError(
-            f"{env.id} has {env.action.kind} actions, but {algorithm} expects a bounded box: run "
+            f"{env.id} has {env.action.space} actions, but {algorithm} expects a bounded box: run "
             f"`{env.train_command(other)}`"
         )
     refuse_infinite_bounds(env, algorithm)

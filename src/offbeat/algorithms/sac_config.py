@@ -134,8 +134,8 @@ class SACConfig(SoftActorCriticConfig, EmaCriticsConfig):
         if action.kind in ("multidiscrete", "mixed"):
             boxes = f" and {len(action.low)} numbers" if action.low else ""
             raise ConfigError(
-                f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but {self.title} expects a "
-                f"bounded box or one discrete action: run `{env.train_command('ppo')}`"
+                f"{env.id} has {action.space} actions of {list(action.nvec)} choices{boxes}, but {self.title} expects "
+                f"a bounded box or one discrete action: run `{env.train_command('ppo')}`"
             )
         refuse_infinite_bounds(env, self.title)
 

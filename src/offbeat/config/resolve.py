@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from offbeat.config.assignments import given_twice
@@ -166,6 +166,7 @@ def _set_given(
                 raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
             if key in given:
                 raise given_twice(key)
+            _refuse_function(key, value, table_of)
             given.add(key)
             if key.startswith(KWARGS):
                 _set_argument(tables.setdefault("env", {}), key.removeprefix(KWARGS), value)
@@ -178,6 +179,16 @@ def _set_given(
             else:
                 tables.setdefault(table_of[key], {})[key] = value
     return given
+
+
+def _refuse_function(key: str, value: object, known: Collection[str]) -> None:
+    """Refuse a function in place of a number of which there are schedules: those of other libraries are functions."""
+    schedule = f"{key}_schedule"
+    if schedule in known and callable(value):
+        raise ConfigError(
+            f"{key} is a function, but a number is expected: pass its first value, and --set {schedule}=linear if it "
+            "is to decrease to 0 over the steps of the run"
+        )
 
 
 def _league_table(value: object) -> dict[str, Any]:

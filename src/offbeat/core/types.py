@@ -189,6 +189,12 @@ class ActionSpec:
     """Dtype of the env's actions, if it is not the recorded one."""
 
     @property
+    def space(self) -> str:
+        """The env's action space, as messages name it."""
+        names = {"discrete": "Discrete", "multidiscrete": "MultiDiscrete or MultiBinary", "box": "Box"}
+        return names.get(self.kind, "Dict or Tuple")
+
+    @property
     def dtype(self) -> str:
         """Dtype of recorded actions."""
         return "float32" if self.kind in ("box", "mixed") else "int64"

@@ -121,6 +121,9 @@ class Callback:
     run: RunHandle
     """The run: its path, its settings, its current policy. It is set before `on_start`."""
 
+    def __init__(self) -> None:
+        """Make a callback. The base class has no arguments, such as `verbose`: a subclass may have its own."""
+
     def on_start(self) -> None:
         """Called before the first learning step, of a new run and of one that is resumed (`self.run.resumed`)."""
 
