@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from tests.sample_envs.env_zoo import MASKED, SOUND, zoo_id
 from tests.support.loaded_policies import loaded, recurrent
 from tests.support.models import policy_spec, random_vector
@@ -16,11 +18,12 @@ from torch import nn
 
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.api.playing.loaded_policy import FEW_ROWS, LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.core.types import Array, Leaf
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.checking.preflight import preflight
+from offbeat.envs.spaces import action_spec
 from offbeat.models.acting import make_policy
 from offbeat.models.stacks import Stacks
 
@@ -34,10 +37,16 @@ def of_images(stack: int = 1) -> LoadedPolicy:
     return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
 
 
+def unpickled(policy: LoadedPolicy) -> LoadedPolicy:
+    """A copy as another process gets it."""
+    copy: LoadedPolicy = pickle.loads(pickle.dumps(policy))
+    return copy
+
+
 @pytest.mark.parametrize("env_id", [*map(zoo_id, SOUND), "Taxi-v4", "Blackjack-v1"])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_a_loaded_policy_returns_valid_actions_for_every_kind_of_env(env_id: str, sampled: bool) -> None:
-    policy, env = loaded(env_id), with_masks_in_infos(gym.make(env_id, disable_env_checker=True))
+    policy, env = unpickled(loaded(env_id)), with_masks_in_infos(gym.make(env_id, disable_env_checker=True))
     random = np.random.default_rng(0) if sampled else None
     observation, info = env.reset(seed=0)
     for _ in range(20):
@@ -46,6 +55,15 @@ def test_a_loaded_policy_returns_valid_actions_for_every_kind_of_env(env_id: str
         observation, _, terminated, truncated, info = env.step(action)  # masked envs refuse what is not allowed
         if terminated or truncated:
             observation, info = env.reset()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_action_for_a_box_with_one_number_has_its_dtype(kind: Any) -> None:
+    env = preflight("Pendulum-v1")
+    spec = PPOConfig(hidden_sizes=(4,)).policy_spec(
+        replace(env, action=action_spec(gym.spaces.Box(-1, 1, (), kind), "test"))
+    )
+    assert type(LoadedPolicy(make_policy(spec), Trained("test", "ppo", 0, 0, 0))(np.zeros(3, np.float32))) is kind
 
 
 def batched(space: gym.Space[Any], observations: list[Any]) -> Any:
@@ -129,7 +147,9 @@ def test_a_policy_with_a_core_keeps_its_state_until_reset() -> None:
     policy = recurrent()
     observations = np.random.default_rng(1).normal(size=(30, 4, 3)).astype(np.float32)
     first = answers(policy, observations)
-    assert answers(policy, observations) != first  # it remembers the first time
+    copy = unpickled(policy)
+    assert (second := answers(policy, observations)) != first  # it remembers the first time
+    assert answers(copy, observations) == second
     policy.reset()
     assert answers(policy, observations) == first
     policy.reset(np.array([True, False, True, True]))
@@ -171,3 +191,25 @@ def test_a_policy_with_stacked_frames_takes_single_frames() -> None:
         stacks.push(frames, ended)
         np.testing.assert_array_equal(called(frames["observation"]), policy.greedy(stacks.with_stacks(frames)))
     assert called.remembers
+
+
+@pytest.mark.parametrize(("envs", "expected"), [(FEW_ROWS, 1), (FEW_ROWS + 1, 3)])
+def test_only_many_observations_at_once_are_computed_with_all_threads_of_torch(
+    monkeypatch: pytest.MonkeyPatch, envs: int, expected: int
+) -> None:
+    policy, before = of_images(), torch.get_num_threads()
+    seen, network = [], policy.policy.network
+    assert network is not None
+    forward = network.forward
+
+    def watched(*arguments: Any) -> Array:
+        seen.append(torch.get_num_threads())
+        return forward(*arguments)
+
+    monkeypatch.setattr(network, "forward", watched)
+    torch.set_num_threads(3)
+    try:
+        policy(np.zeros((envs, 36, 36), np.uint8))
+        assert (seen, torch.get_num_threads()) == ([expected], 3)
+    finally:
+        torch.set_num_threads(before)

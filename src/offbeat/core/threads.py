@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -83,6 +83,21 @@ def set_thread_count(threads: int) -> None:
 def set_blas_thread_count(threads: int) -> None:
     """Let BLAS and OpenMP use `threads` threads in this process: enough in processes without torch."""
     threadpool_limits(threads)
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """While entered, let torch use one thread for what this thread computes. Nothing happens if torch is not loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class ThreadCounts:

@@ -7,6 +7,7 @@ first choice, and as Dicts or Tuples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -56,27 +57,43 @@ def _encoder(spec: ActionSpec, slices: _SliceAllocator) -> ActionEncoder:
     if spec.kind != "mixed":
         return _array_encoder(spec)
     encoders = [_part_encoder(part, slices) for part in spec.parts]
-    if spec.keys:
-        return lambda actions: {key: encode(actions) for key, encode in zip(spec.keys, encoders, strict=True)}
-    return lambda actions: tuple(encode(actions) for encode in encoders)
+    return partial(_encode_parts, spec.keys, encoders)
 
 
 def _part_encoder(part: ActionSpec, slices: _SliceAllocator) -> ActionEncoder:
     if part.kind == "mixed":
         return _encoder(part, slices)
-    columns, encode = slices.take(part), _array_encoder(part)
-    return lambda actions: encode(actions[:, columns].reshape(len(actions), *part.shape))
+    return partial(_encode_columns, slices.take(part), part.shape, _array_encoder(part))
 
 
 def _array_encoder(spec: ActionSpec) -> ActionEncoder:
     dtype = np.dtype(spec.env_dtype or spec.dtype)
     if spec.env_dtype == "float64":  # a bound such as 0.1 is another number in float32, perhaps outside of the space
-        low, high = (np.array(bounds).reshape(spec.shape) for bounds in (spec.low, spec.high))
-        return lambda actions: np.clip(np.array(actions, dtype), low, high)
+        return partial(_within, *(np.array(bounds).reshape(spec.shape) for bounds in (spec.low, spec.high)))
     if not spec.start:
-        return lambda actions: np.array(actions, dtype)
-    start = np.array(spec.start, dtype).reshape(spec.shape)
-    return lambda actions: np.array(actions, dtype) + start
+        return partial(np.array, dtype=dtype)
+    return partial(_counted_from, np.array(spec.start, dtype).reshape(spec.shape))
+
+
+# Encoders are partial functions of the following ones, as a loaded policy can be pickled.
+
+
+def _encode_parts(keys: Sequence[str], encoders: Sequence[ActionEncoder], actions: Array) -> Any:
+    parts = (encode(actions) for encode in encoders)
+    return dict(zip(keys, parts, strict=True)) if keys else tuple(parts)
+
+
+def _encode_columns(columns: slice, shape: tuple[int, ...], encode: ActionEncoder, actions: Array) -> Any:
+    return encode(actions[:, columns].reshape(len(actions), *shape))
+
+
+def _within(low: Array, high: Array, actions: Array) -> Array:
+    return np.clip(np.array(actions, np.float64), low, high)
+
+
+def _counted_from(start: Array, actions: Array) -> Array:
+    first_is_0: Array = np.array(actions, start.dtype)
+    return first_is_0 + start
 
 
 def recorded_parts(spec: ActionSpec, name: str) -> Iterator[tuple[str, ActionSpec, slice]]:

@@ -89,6 +89,7 @@ class ActingPolicy:
             layout: the result of `published_layout(spec)`, if it is known. To compute it may need torch.
         """
         self.spec, self.state_size = spec, spec.state_size
+        self._make_network = make_network
         self.to_env = actions.ToEnv(spec)
         self._vectors, self._mask = spec.vectors, spec.mask
         layout = layout or published_layout(spec)
@@ -97,6 +98,10 @@ class ActingPolicy:
         self._arrays: dict[str, F32] = layout.views(self.vector)
         self._uniform = self._arrays.get("uniform")
         self.network = make_network(spec, self.vector) if make_network else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a copy and an unpickled policy make its own network: copied views would not read its vector."""
+        return _with_weights, (self.spec, self._make_network, self.vector)
 
     def load(self, vector: F32) -> None:
         self.vector[:] = vector
@@ -182,6 +187,12 @@ class ActingPolicy:
         if not self.spec.normalize:
             return x
         return normalized(x, self._arrays["observation_mean"], self._arrays["observation_scale"])
+
+
+def _with_weights(spec: PolicySpec, make_network: MakeNetwork | None, vector: F32) -> ActingPolicy:
+    policy = ActingPolicy(spec, make_network)
+    policy.load(vector)
+    return policy
 
 
 def _require_finite(outputs: F32) -> None:

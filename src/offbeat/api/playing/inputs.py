@@ -231,12 +231,12 @@ def as_recorded(policy: ActingPolicy, actions: Any) -> Array:
 
 
 def single_action(action: Any) -> Any:
-    """Return the action of one env, with Python numbers for choices."""
+    """Return the action of one env, with Python's int for a choice and NumPy's number for a Box of shape ()."""
     if isinstance(action, dict):
         return {key: single_action(part) for key, part in action.items()}
     if isinstance(action, tuple):
         return tuple(single_action(part) for part in action)
-    return action.copy() if isinstance(action, np.ndarray) else action.item()
+    return action.item() if isinstance(action, np.integer) else action.copy()
 
 
 def per_env(name: str, given: Any, envs: int, dtype: type[np.generic] = np.bool_) -> Array:

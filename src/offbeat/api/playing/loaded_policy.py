@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,14 @@ from offbeat.api.playing.task_memory import TaskMemory
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import no_attribute
 from offbeat.config.other_libraries import other_calls
+from offbeat.core.threads import one_torch_thread
 from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.envs.actions import action_encoder, split_columns
 from offbeat.models.acting import ActingPolicy
+
+FEW_ROWS = 16
+"""Observations up to which torch computes an action with one thread. Several gain little, and wait for each other when
+other programs use the cores: then an action takes a hundred times as long."""
 
 
 class LoadedPolicy:
@@ -155,7 +161,8 @@ class LoadedPolicy:
         inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.policy
         if self._tasks is not None:
             inputs = self._tasks.with_task(inputs)
-        action = policy.greedy(inputs, state) if random is None else policy.act(inputs, random, state).action
+        with one_torch_thread() if len(state) <= FEW_ROWS else nullcontext():
+            action = policy.greedy(inputs, state) if random is None else policy.act(inputs, random, state).action
         sent = policy.to_env(action)
         memory.add_actions(sent, decided=not no_decision)
         chosen = self._encode(sent)
