@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import offbeat
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 
 
@@ -40,6 +41,17 @@ def test_a_class_is_checked_and_a_fault_is_printed_as_by_the_command() -> None:
     (finding,) = offbeat.check(Bare, steps=30, env_kwargs={"reward": "much"})
     assert isinstance(finding, offbeat.Finding)
     assert str(finding) == "error: the reward is str, not a number\n  return float(reward)"
+
+
+class Endless(Bare):
+    def step(self, action: Any) -> Any:
+        return (*super().step(action)[:2], False, False, {})
+
+
+def test_a_remedy_names_the_arguments_of_python() -> None:
+    with flags_shown(False):
+        (finding,) = offbeat.check(Endless, steps=30)
+    assert finding.remedy == "register the env with max_episode_steps, or train with max_episode_steps=N"
 
 
 def test_wrappers_and_settings_are_used() -> None:

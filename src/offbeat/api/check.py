@@ -61,4 +61,5 @@ def check_with(
     require_at_least("steps", steps, 1)
     with caller_state():
         import_modules(tuple(imports))
-        return check_env(env, settings=configs.env_config(given), steps=steps, report=on_step)
+        findings = check_env(env, settings=configs.env_config(given), steps=steps, report=on_step)
+        return [finding.shown() for finding in findings]

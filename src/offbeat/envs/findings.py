@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, SupportsFloat
 
@@ -25,7 +25,11 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the severity and the problem, and the remedy on the next line."""
-        return as_shown(f"{self.severity}: {self.problem}\n  {self.remedy}")
+        return f"{self.severity}: {self.problem}\n  {self.remedy}"
+
+    def shown(self) -> Finding:
+        """Return the finding with texts that name arguments as the user gives them."""
+        return replace(self, problem=as_shown(self.problem), remedy=as_shown(self.remedy))
 
 
 def check_ends(reward: Any, terminated: Any, truncated: Any) -> Iterator[Finding]:
