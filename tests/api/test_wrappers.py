@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
-from gymnasium.wrappers import FlattenObservation
+from gymnasium.wrappers import FlattenObservation, NormalizeObservation, NormalizeReward, TimeLimit, vector
 from tests.sample_envs.wrapped_envs import HalvedReward, ShortCartPole
 from tests.support.runs import CommandResult, lines_of, run_python, run_script, small_arguments, small_run, weights_of
 from tests.support.runs import offbeat as command
 
 import offbeat
 from offbeat.config.resolve import resolve
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, UnsavedStatistics
 from offbeat.envs.make import make_envs
+from offbeat.envs.normalizers import normalizers_of
 
 ENVS = "tests.sample_envs.wrapped_envs"
 HALVED, MINUS_ONE = f"{ENVS}:HalvedReward", f"{ENVS}:MinusOne"
@@ -70,6 +72,27 @@ def test_python_and_the_command_line_train_the_same(tmp_path):
 def test_check_steps_the_wrapped_env():
     said = command("check", f"{ENVS}:ShortCartPole", "--env-kwargs", "steps=8", "--wrapper", HALVED)
     assert (said.code, said.out) == (0, f"{ENVS}:ShortCartPole: no problems found\n")
+
+
+def test_check_and_train_warn_of_wrappers_with_statistics_of_their_own(tmp_path):
+    wrapped: dict[str, Any] = {"wrappers": [NormalizeReward, NormalizeObservation]}
+    findings = offbeat.check(ShortCartPole, steps=30, **wrapped)
+    with pytest.warns(UnsavedStatistics) as found:
+        small_run(tmp_path / "run", ShortCartPole, steps=64, **wrapped)  # type: ignore[arg-type]
+    texts = [each.remedy for each in findings], [str(each.message) for each in found]
+    for own in texts:
+        assert [name for text in own for name in re.findall(r"(normalize_\w+)=", text)] == [
+            "normalize_observations",
+            "normalize_returns",
+        ]
+
+
+def test_statistics_that_do_not_change_are_none_and_those_of_vector_envs_are_found():
+    env = NormalizeObservation(gym.make("CartPole-v1"))
+    assert normalizers_of(TimeLimit(env, 3)) == ("observations",)
+    env.update_running_mean = False
+    assert normalizers_of(TimeLimit(env, 3)) == ()
+    assert normalizers_of(vector.NormalizeReward(gym.make_vec("CartPole-v1", 2))) == ("rewards",)
 
 
 def test_a_wrapper_changes_what_the_policy_observes():

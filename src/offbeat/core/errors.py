@@ -86,6 +86,10 @@ class WithoutEffect(RunWarning):
     """A setting of a run has no effect beside its other settings."""
 
 
+class UnsavedStatistics(RunWarning):
+    """An env normalises with running statistics that are not saved."""
+
+
 class UnsavedTensor(RunWarning):
     """A tensor that an algorithm has registered does not seem to be in its checkpoints."""
 

@@ -247,6 +247,8 @@ class EnvSpec:
     """In a world with several agents: the name of this policy."""
     cut_at: int | None = None
     """Env steps after which an evaluation truncates an episode, which would continue in training; None: never."""
+    normalizers: tuple[str, ...] = ()
+    """What wrappers of the env normalise with running statistics of their own: observations, rewards."""
     flags: str = ""
     """Flags of the command line with which offbeat makes the same env, for messages: its arguments, wrappers and
     settings."""

@@ -1,11 +1,11 @@
 """Warnings about a run that has just started or been resumed: that it learns nothing, that its first batch is larger
-than the run, or that some of its settings have no effect.
+than the run, that its env has unsaved statistics, or that some of its settings have no effect.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from offbeat.api.running import no_updates
@@ -14,6 +14,7 @@ from offbeat.core.errors import (
     LearnsNothing,
     RunWarning,
     UnprovenMemoryOrder,
+    UnsavedStatistics,
     UnsavedTensor,
     WithoutEffect,
 )
@@ -56,7 +57,16 @@ def resume_warnings(parts: Parts, changed: Changed, *, env_steps: int, counts_an
 def _always(parts: Parts, nothing: str) -> tuple[RunWarning, ...]:
     """Return the warnings of both; `nothing`: the message that no update will be made, or ''."""
     learns_nothing = (LearnsNothing(nothing),) if nothing else ()
-    return (*learns_nothing, *map(UnsavedTensor, parts.warnings), *unproven_memory_order(parts.config))
+    statistics, tensors = _unsaved_statistics(parts.env_spec), map(UnsavedTensor, parts.warnings)
+    return (*learns_nothing, *statistics, *tensors, *unproven_memory_order(parts.config))
+
+
+def _unsaved_statistics(env: EnvSpec) -> Iterator[RunWarning]:
+    """Yield a warning for each kind of values that wrappers of the env normalise."""
+    from offbeat.envs.normalizers import normalizer_notes
+
+    for problem, remedy in normalizer_notes(env.normalizers):
+        yield UnsavedStatistics(f"{problem}. {remedy[0].upper()}{remedy[1:]}")
 
 
 def unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:

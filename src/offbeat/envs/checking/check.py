@@ -26,6 +26,7 @@ from offbeat.envs.contract import Envs
 from offbeat.envs.failures import FAILURES
 from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.make import adapter_of, make_envs
+from offbeat.envs.normalizers import normalizer_notes
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.space_generators import seed_spaces
 from offbeat.envs.worlds.make import make_world
@@ -94,7 +95,8 @@ def _check_single(
     """Return the faults of one env, and the tasks to try if it has tasks."""
     with closing(make_envs(env_id, 1, seed=SEED, settings=settings)) as envs:  # refuses what is not supported
         spec = envs.spec
-    findings = [Finding("warning", *note) for note in image_notes(spec.observation)]
+    notes = *image_notes(spec.observation), *normalizer_notes(spec.normalizers)
+    findings = [Finding("warning", *note) for note in notes]
     env = adapter_of(env_id).make_single(env_id, settings)
     if env is None:
         return findings, None

@@ -37,6 +37,7 @@ from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
 from offbeat.envs.current import calls_envs
 from offbeat.envs.failures import FAILURES, column_failed
+from offbeat.envs.normalizers import normalizers_of
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.registration import registered_ids, registry_entry
@@ -320,6 +321,7 @@ def _spec_of(request: EnvRequest, group: Group) -> EnvSpec:
         columns=len(request.seeds),
         frame_skip=frame_skip_of(group.objects[0].unwrapped) * request.settings.action_repeats,
         info=request.settings.info_metrics,
+        normalizers=normalizers_of(group.objects[0]),
         flags=env_flags(request.env_id, request.settings),
     )
 
