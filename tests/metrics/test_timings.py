@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbeat.metrics.timings import Branch, Timings
+from offbeat.metrics.timings import CORE_WAIT, EXCHANGE, Branch, Timings
 
 paths = st.lists(st.sampled_from(["act", "env", "learn", "update"]), min_size=1, max_size=3).map("/".join)
 pieces = st.lists(st.tuples(paths, st.floats(0, 10)), max_size=20)
@@ -49,8 +49,12 @@ def test_the_tree_lists_the_known_kinds_first_in_their_order():
     assert [branch.share for branch in tree] == [0.25] * 4
 
 
-def test_the_tree_does_not_count_the_wait_for_a_core_which_is_a_part_of_the_other_times():
-    assert timed(learn=1.0, wait=1.0, core_wait=2.0).tree() == timed(learn=1.0, wait=1.0).tree()
+@pytest.mark.parametrize("part", [EXCHANGE, CORE_WAIT])
+def test_no_part_of_several_of_the_other_times_counts_a_second_time(part):
+    without = {"learn/prepare": 1.0, "learn/update": 2.0, "wait": 1.0}
+    timings = timed(**without, **{part: 2.0})
+    assert timings.totals() == timed(**without).totals() | {part: 2.0}
+    assert timings.tree() == timed(**without).tree()
 
 
 def test_timings_without_seconds_have_an_empty_tree():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -41,6 +41,7 @@ from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.env_calls import EnvCallWatch
+from offbeat.workers.inference import Inference
 from offbeat.workers.link import Memory, PolicyWork, Work
 from offbeat.workers.policy_faults import policy_fault
 
@@ -145,6 +146,28 @@ def test_an_actor_uses_the_given_weights_for_each_ticket():
     [mine], [other] = left.act(1), right.act(1, version=4)
     assert (mine["action"][:LENGTH] != other["action"][:LENGTH]).all()
     assert (other["behavior_version"] == 4).all()
+
+
+def test_the_time_in_which_an_actor_asks_its_inference_is_counted_as_a_wait_like_that_for_the_answer(monkeypatch):
+    now = [0.0]
+
+    class Takes:
+        """An inference that takes a second to be asked, and four to answer."""
+
+        def start_ticket(self, work: Work) -> None:
+            pass
+
+        def submit(self, _group: int) -> None:
+            now[0] += 1
+
+        def wait(self, _group: int) -> None:
+            now[0] += 4
+
+    monkeypatch.setattr("offbeat.workers.actor.clock", lambda: now[0])
+    stage, takes = Stage("CartPole-v1", groups=2), cast(Inference, Takes())
+    stage.actor = Actor(0, 0, [stage.columns], inference=takes)
+    stage.begin_and_act(0)
+    assert stage.actor.timings.totals()["wait"] == 2 * LENGTH * (1 + 4)
 
 
 def test_the_random_stream_of_a_ticket_does_not_depend_on_earlier_tickets():

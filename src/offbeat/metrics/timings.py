@@ -14,7 +14,7 @@ ACTOR_WAIT = "wait/actor"
 OTHER_WORK = "wait/actor/other_work"
 """The part of `ACTOR_WAIT` in which the learner did other work: evaluations, checkpoints, metrics."""
 INFERENCE_WAIT = "wait/inference"
-"""An actor waits for its `Inference`."""
+"""An actor asks its `Inference`, and waits for the answer."""
 MESSAGE_WAIT = "wait/messages"
 """An actor on a cluster has nothing to do because a message is on its way."""
 LEARNER_WAIT = "wait/learner"
@@ -23,11 +23,13 @@ LOAD, LOAD_WAIT, LOADER = "learn/load", "learn/load_wait", "load"
 """The learner itself loads data; it waits for its loader; the loader loads data."""
 PREPARE, UPDATE, PUBLISH = "learn/prepare", "learn/update", "learn/publish"
 """The learner makes minibatches; it makes updates; it publishes weights."""
-EXCHANGE = "learn/exchange"
-"""The part of the time of learning steps in which a learner exchanges rows with the others, and waits for them: in
-updates, and where the learners compute values together also before these."""
+EXCHANGE = "exchange"
+"""A learner exchanges rows with the others, and waits for them: in updates, and where the learners compute values
+together also before these."""
 CORE_WAIT = "core_wait"
-"""The wait of the thread that learns for a core. It is a part of the other times, so `tree` leaves it out."""
+"""The thread that learns waits for a core."""
+INCLUDED = (EXCHANGE, CORE_WAIT)
+"""Parts of several of the other times: `tree` leaves them out."""
 
 
 def acting_s(spent: Mapping[str, float]) -> float:
@@ -90,8 +92,7 @@ class Timings:
 
     def tree(self) -> tuple[Branch, ...]:
         """Return the names as a tree, with their shares of the total time, in the order of `KINDS`."""
-        totals = self.totals()
-        totals.pop(CORE_WAIT, None)
+        totals = {name: seconds for name, seconds in self.totals().items() if name not in INCLUDED}
         whole = sum(value for name, value in totals.items() if "/" not in name)
         return _branches(totals, "", whole)
 

@@ -7,7 +7,7 @@ An actor does not know the learner, the other actors, or where its memory is. Ac
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter as clock
 from typing import Any, NoReturn
 
@@ -147,16 +147,20 @@ class Actor:
         for columns in self._policies:
             columns.ask(row, group)
         if self._inference is not None:
-            self._inference.submit(group)
+            self._infer(self._inference.submit, group)
 
     def _answer(self, row: int, group: int, randoms: Sequence[np.random.Generator]) -> None:
         """Choose the actions that were asked for, and send them to the envs."""
         if self._inference is not None:
-            started = clock()
-            self._inference.wait(group)
-            self.timings.add(INFERENCE_WAIT, clock() - started)
+            self._infer(self._inference.wait, group)
         for columns, random in zip(self._policies, randoms, strict=True):
             columns.answer(row, group, random)
+
+    def _infer(self, call: Callable[[int], None], group: int) -> None:
+        """Call the inference for an env group. An inference worker may take this core as soon as it is asked."""
+        started = clock()
+        call(group)
+        self.timings.add(INFERENCE_WAIT, clock() - started)
 
     def _receive(self, row: int, group: int) -> None:
         """Receive a row of all policies. A world is reset after the end of its last agent, whichever policy has it."""
