@@ -19,7 +19,6 @@ from tests.support.update_rows import bench
 from offbeat.algorithms.on_policy import ACTOR_CRITIC
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.algorithms.rows import minibatch_of_columns
-from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
@@ -132,9 +131,3 @@ def test_a_core_without_a_shared_trunk_is_refused():
     config = replace(SMALL, shared_trunk=False)
     with pytest.raises(ConfigError, match=r"shared_trunk is false.*core=gru.*leave shared_trunk out"):
         config.policy_spec(ENV)
-
-
-def test_a_size_without_a_core_is_refused():
-    config = resolve("ppo", "CartPole-v1", assignments={"core_size": "64"})
-    with pytest.raises(ConfigError, match=r"core_size is 64.*--set core=gru"):
-        config.settings.policy_spec(ENV)

@@ -247,12 +247,6 @@ def test_target_entropies_that_no_policy_has_are_refused(action, changes, words)
         replace(SMALL, **changes).policy_spec(env_of(action))
 
 
-@pytest.mark.parametrize("changes", [{"target_entropy": -1.0}, {"initial_temperature": 0.5}])
-def test_settings_of_a_learned_temperature_are_refused_with_a_fixed_one(changes):
-    with pytest.raises(ConfigError, match=r"has no effect while temperature is fixed at 0.1.*temperature=none"):
-        replace(FIXED, **changes).policy_spec(env_of(ACTIONS["box"]))
-
-
 @pytest.mark.parametrize(("action", "distribution"), [("discrete", "categorical"), ("box", "tanh_gaussian")])
 def test_the_distribution_matches_the_action_space(action, distribution):
     spec = bounded_spec(action, build(SACConfig, {"temperature": "none", "max_grad_norm": "none"}, "[sac]"))

@@ -173,11 +173,6 @@ def test_with_a_core_tickets_have_16_rows_and_a_burn_in_of_16(algorithm):
     assert (without.ticket_length, without.rows_before) == (1, 0)
 
 
-def test_a_burn_in_without_a_core_is_refused():
-    with pytest.raises(ConfigError, match=r"burn_in is 8, which has no effect without a core.*--set core=gru"):
-        resolve("dqn", "CartPole-v1", assignments={"burn_in": "8"})
-
-
 @pytest.mark.parametrize(
     ("runtime", "changes", "words"),
     [

@@ -20,6 +20,7 @@ SMALL: dict[str, Any] = {"steps": 64, "hidden_sizes": (8,), "eval_every": 0}
 UNROLLS: dict[str, Any] = {"unroll_length": 16, "envs_per_actor": 4}
 REPLAY: dict[str, Any] = {"warmup": 40, "batch_size": 8, "capacity": 500, "envs_per_actor": 4}
 PIXELS = "offbeat/Pixels-v0"
+CARTS = "offbeat.envs.testing.worlds:CartPoles"
 RATES = {"policy_learning_rate": 1e-4, "critic_learning_rate": 1e-4, "learning_rate": 1e-3}
 
 
@@ -27,6 +28,11 @@ def train(path: Path, **settings: Any) -> offbeat.Run:
     return offbeat.train(
         "ppo", "CartPole-v1", run_dir=path, preset="none", progress="none", **{**SMALL, **UNROLLS, **settings}
     )
+
+
+def policies_of(**settings: Any) -> dict[str, Any]:
+    """Return the tables of two policies; the first has these settings of its own."""
+    return {"own": {"agents": "cart_1", "settings": settings}, "other": {"agents": "*"}}
 
 
 def warnings_of(algorithm: str, env: str, **settings: Any) -> list[str]:
@@ -58,6 +64,12 @@ def warnings_of(algorithm: str, env: str, **settings: Any) -> list[str]:
             "activation is relu.*pass --set hidden_sizes=128",
         ),
         ("td3", "Pendulum-v1", {"target_policy_noise": 0, "target_noise_clip": 1}, "target_noise_clip is 1.*noise=0.2"),
+        ("ppo", "CartPole-v1", {"core_size": 64}, "^core_size is 64, which has no effect without a core.*core=gru"),
+        ("ppo", "CartPole-v1", {"exploration": "symmetric_kl"}, "^exploration is symmetric_kl.*entropy_coef=0.01"),
+        ("dqn", "CartPole-v1", {"burn_in": 8}, "^burn_in is 8.*without a core.*--set core=gru"),
+        ("dqn", "CartPole-v1", {"priority_delay": 1}, "^priority_delay is 1.*while prioritized is false.*=true"),
+        ("sac", "Pendulum-v1", {"temperature": 0.1, "target_entropy": -1}, "^target_entropy is -1.*fixed at 0.1.*none"),
+        ("sac", "Pendulum-v1", {"temperature": 0.1, "initial_temperature": 2}, "^initial_temperature is 2.*=none"),
         ("td3", "Pendulum-v1", RATES, "^learning_rate is 0.001, which has no effect while each part"),
     ],
 )
@@ -78,6 +90,8 @@ def test_a_new_run_warns_of_a_setting_without_effect(algorithm, env, settings, s
         ("ppo", PIXELS, {"activation": "relu", "layer_norm": True}),
         ("sac", "Pendulum-v1", RATES),  # the temperature has this learning rate
         ("ppo", "tests.sample_envs.drawn_worlds:DrawnSpaces", {"policies": "separate", "log_std_init": -1}),
+        ("ppo", CARTS, {"core": "gru", "core_size": 8, "policies": policies_of(core="none")}),
+        ("dqn", CARTS, {"core": "gru", "burn_in": 4, "chunk_length": 4, "policies": policies_of(core="none")}),
     ],
 )
 def test_a_run_in_which_a_policy_uses_each_setting_does_not_warn(algorithm, env, settings):

@@ -163,7 +163,6 @@ def test_priorities_that_are_used_later_change_the_result(tmp_path):
             {"load_ahead": 3, "runtime": "threads", **PRIORITIZED},
             "load_ahead is 3, but with prioritized and priority_delay = 2 only 2 minibatches.*priority_delay=3",
         ),
-        (small_sac, {"priority_delay": 1}, "priority_delay is 1, which has no effect while prioritized is false"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(start, settings, message, tmp_path):

@@ -146,6 +146,13 @@ def test_a_minibatch_may_have_the_rows_of_all_agents_and_no_more(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_policy_whose_own_settings_do_not_suit_the_env_is_named():
+    policies = {**CARTS_POLICIES, "dog": {"agents": "*", "settings": {"encoder": "nature_cnn"}}}
+    config = resolve("ppo", CARTS, flags={**SETTINGS, "policies": policies})
+    with pytest.raises(ConfigError, match=r"the policy dog, in \[policies.dog.settings\]: encoder is nature_cnn, but"):
+        build_paced(config, print, shared=False)
+
+
 def test_an_env_with_one_agent_cannot_have_several_policies(tmp_path):
     with pytest.raises(ConfigError, match="CartPole-v1 has one agent, so it cannot have several policies"):
         small_run(tmp_path / "run", runtime="serial", policies="separate", **SETTINGS)

@@ -10,7 +10,6 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision, goes_through_encoder
@@ -48,13 +47,8 @@ class NetworkConfig(AlgorithmSettings):
         """Return the fields of a `PolicySpec` from these settings.
 
         Raises:
-            ConfigError: the settings do not support the env, or contradict each other.
+            ConfigError: the settings do not support the env.
         """
-        if self.core == "none" and self.core_size != defaults_of(type(self))["core_size"]:
-            raise ConfigError(
-                f"core_size is {self.core_size}, which has no effect without a core: pass --set core=gru or --set "
-                "core=lstm"
-            )
         encoder = self._encoder(env)
         return {
             "observation": env.observation,
@@ -70,6 +64,8 @@ class NetworkConfig(AlgorithmSettings):
 
     def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
         unused = super().without_effect(env, runtime)
+        if self.core == "none":
+            unused["core_size"] = "without a core: pass --set core=gru or --set core=lstm, or leave it out"
         if not self._hidden_sizes(env, self._encoder(env)):
             none = "without hidden layers: pass --set hidden_sizes=128, or leave it out"
             unused |= {"activation": none, "layer_norm": none}

@@ -100,11 +100,6 @@ class OnPolicyConfig(NetworkConfig):
                 f"passes is {self.passes}, which is not supported with runtime={runtime.runtime}: pass another "
                 "--runtime, or leave passes out"
             )
-        if self.exploration != "entropy" and not self.entropy_coef:
-            raise ConfigError(
-                f"exploration is {self.exploration}, which has no effect while its weight entropy_coef is 0: pass "
-                "--set entropy_coef=0.01, or --set exploration=entropy"
-            )
         pace = self.memory(runtime).pace
         if runtime.actors > pace.most_ahead:
             batches = f"(max_lag + 1) x unrolls_per_batch = ({pace.max_lag} + 1)"
@@ -133,6 +128,10 @@ class OnPolicyConfig(NetworkConfig):
 
     def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
         unused = super().without_effect(env, runtime)
+        if not self.entropy_coef:
+            unused["exploration"] = (
+                "while its weight entropy_coef is 0: pass --set entropy_coef=0.01, or leave exploration out"
+            )
         if not self.normalize_returns:
             unused["return_scale"] = (
                 "while normalize_returns is false: pass --set normalize_returns=true, or leave it out"

@@ -13,10 +13,10 @@ from offbeat.algorithms.network import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
 from offbeat.core.threads import usable_cores
+from offbeat.core.types import EnvSpec
 from offbeat.memory.replay.base import Replay
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
@@ -100,16 +100,6 @@ class ReplayConfig(NetworkConfig):
                 f"utd_ratio is {self.utd_ratio} and steps_per_update is {self.steps_per_update}, but one is the "
                 "inverse of the other: pass only one of them"
             )
-        if self.core == "none" and self.burn_in is not None:
-            raise ConfigError(
-                f"burn_in is {self.burn_in}, which has no effect without a core: leave it out, or pass --set core=gru"
-            )
-        for key in ("priority_exponent", "importance_exponent", "priority_delay"):
-            if not self.prioritized and getattr(self, key) != defaults_of(type(self))[key]:
-                raise ConfigError(
-                    f"{key} is {getattr(self, key):g}, which has no effect while prioritized is false: leave it out, "
-                    "or pass --set prioritized=true"
-                )
 
     @classmethod
     def with_defaults(
@@ -125,6 +115,15 @@ class ReplayConfig(NetworkConfig):
         elif "max_ahead" not in given:
             values.pop("max_ahead", None)
         return values
+
+    def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
+        unused = super().without_effect(env, runtime)
+        if self.core == "none":
+            unused["burn_in"] = "without a core: pass --set core=gru or --set core=lstm, or leave it out"
+        if not self.prioritized:
+            uniform = "while prioritized is false: pass --set prioritized=true, or leave it out"
+            unused |= dict.fromkeys(("priority_exponent", "importance_exponent", "priority_delay"), uniform)
+        return unused
 
     @property
     def updates_per_env_step(self) -> Fraction:

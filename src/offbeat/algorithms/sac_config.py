@@ -14,7 +14,6 @@ from offbeat.algorithms.replay_actor_critic_config import (
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Count, NonNegative, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import PolicySpec
@@ -53,7 +52,6 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
             ConfigError: these settings do not support the env's actions.
         """
         self.check_actions(env)
-        self._check_temperature_settings()
         spec = PolicySpec(
             **self.spec_fields(env),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
@@ -71,22 +69,12 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
         """
         raise NotImplementedError
 
-    def _check_temperature_settings(self) -> None:
-        """Check that settings of a learned temperature are only given if the temperature is learned.
-
-        Raises:
-            ConfigError: one of them has no effect.
-        """
-        for key in ("initial_temperature", "target_entropy", "temperature_learning_rate"):
-            if self.temperature is not None and getattr(self, key) != defaults_of(type(self))[key]:
-                raise ConfigError(
-                    f"{key} is {getattr(self, key):g}, which has no effect while temperature is fixed at "
-                    f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
-                )
-
     def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
         unused = super().without_effect(env, runtime)
-        if self.temperature is None and self.temperature_learning_rate is None:
+        if self.temperature is not None:
+            fixed = f"while temperature is fixed at {self.temperature:g}: pass --set temperature=none, or leave it out"
+            unused |= dict.fromkeys(("initial_temperature", "target_entropy", "temperature_learning_rate"), fixed)
+        elif self.temperature_learning_rate is None:
             unused.pop("learning_rate", None)
         return unused
 

@@ -7,6 +7,7 @@ Values come from the defaults, then the preset, then flags and `--set`. `fields.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from offbeat.config.inference import require_inference
 from offbeat.config.league import LeagueConfig
 from offbeat.config.policies import NO_POLICIES, Policies, names_of, require_names, require_weights, tables_of
 from offbeat.config.policy_agents import Assignment, assigned, owners, separate
-from offbeat.config.policy_settings import settings_of_policy
+from offbeat.config.policy_settings import naming, settings_of_policy
 from offbeat.config.ray import require_ray
 from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
@@ -227,6 +228,10 @@ class Config:
             settings=settings_of_policy(name, policy.settings, self.settings, self.runtime),
             policies=NO_POLICIES,
         )
+
+    def naming(self, name: str) -> AbstractContextManager[None]:
+        """Name a policy in errors about its settings, if it has values of its own."""
+        return naming(name, self.policies[name].settings if name in self.policies else {})
 
     @property
     def initial_runs(self) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -38,15 +39,24 @@ def settings_of_policy(
             raise unknown_key(key, own[key], hints, f"See {where}.")
     remedy = f"change it in {where}"
     values = {key: read(key, value, hints[key], remedy) for key, value in own.items()}
-    try:
+    with naming(name, own):
         changed = replace(settings, **values)
         changed.check(runtime)
         shared, memory = settings.memory(runtime), changed.memory(runtime)
-    except ConfigError as error:
-        raise ConfigError(f"the policy {name}, in {where}: {error}") from error
     if memory != shared:
         raise _of_whole_run(name, _changing_memory(values, settings, runtime))
     return changed
+
+
+@contextmanager
+def naming(name: str, own: Mapping[str, Any]) -> Iterator[None]:
+    """Name a policy in errors about its settings, if it has values of its own; `own`: these."""
+    try:
+        yield
+    except ConfigError as error:
+        if not own:
+            raise
+        raise ConfigError(f"the policy {name}, in [policies.{name}.settings]: {error}") from error
 
 
 def _of_whole_run(name: str, keys: str) -> ConfigError:

@@ -148,15 +148,18 @@ def try_envs(trials: list[Trial], where: str, *, kind: str = "trial", elsewhere:
         try:
             tested = columns_of(config, specs[_envs_of(trial)])
             found.append(tested)
-            specs_of_policies = {
-                name: tested.config.of_policy(name).settings.policy_spec(env) for name, env in tested.policies.items()
-            }
-            require_sources(tested.config, specs_of_policies)
+            require_sources(tested.config, {name: _policy_spec(tested, name) for name in tested.policies})
         except ConfigError as error:
             raise _named(where, kind, trial.env, trial.values, error) from error
         if not elsewhere:
             device_of(config)
     return found
+
+
+def _policy_spec(tested: TestedEnvs, name: str) -> object:
+    """Return the policy that its settings make for the columns that it has in an env."""
+    with tested.config.naming(name):
+        return tested.config.of_policy(name).settings.policy_spec(tested.policies[name])
 
 
 def _envs_of(trial: Trial) -> tuple[str, EnvConfig, TaskSample | None]:

@@ -163,7 +163,8 @@ def policy_parts(
     The parameters are in `storage`; None: in private memory of this process. `sides`: see `PolicyParts`.
     """
     own = config.of_policy(name)
-    spec = policy_of(own.settings, env)
+    with config.naming(name):
+        spec = policy_of(own.settings, env)
     seeded = own.with_run(seed=_seed_of_weights(config, name))
     return PolicyParts(
         name=name,

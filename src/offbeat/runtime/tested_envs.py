@@ -77,8 +77,9 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     _refuse_turns_within_groups(tested)
     for name, env in tested.policies.items():
         settings = tested.config.of_policy(name).settings
-        settings.check_columns(config.runtime, env.columns)
-        require_shards(config.runtime, settings, env.columns)
+        with tested.config.naming(name):
+            settings.check_columns(config.runtime, env.columns)
+            require_shards(config.runtime, settings, env.columns)
     return tested
 
 
