@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -35,7 +36,7 @@ from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.progress import JobCounts, Silent
-from offbeat.experiments.running import JobOutcome
+from offbeat.experiments.running import Child, JobOutcome
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
 from offbeat.population.members import MemberJob, Scoring, Training
@@ -307,7 +308,9 @@ def test_an_evaluation_shows_no_returns_of_the_training(finished):
     training = Training(plan, path, 0, 2, {})
     assert "return" in training.summary()
     assert job.summary() == f"{plan.settings.episodes} episodes"
-    assert job.last_line() == {"env_steps": training.last_line()["env_steps"]}
+    process: Any = SimpleNamespace(is_waiting=False)
+    shown = Child(job, lambda: process).progress().cells()
+    assert list(filter(None, shown)) == [f"evaluating {plan.settings.episodes} episodes"]
 
 
 # --- objectives ---------------------------------------------------------------------------------------------

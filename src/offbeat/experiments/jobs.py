@@ -59,6 +59,11 @@ class Job(ABC):
     def about(self) -> str:
         """What the run is, for messages: its settings, env and seed."""
 
+    @property
+    def activity(self) -> str:
+        """What the process does in place of training, for the display; '': it trains."""
+        return ""
+
     @abstractmethod
     def arguments(self) -> list[str]:
         """Return the arguments of `offbeat` for the process."""

@@ -33,8 +33,10 @@ class JobProgress:
     line: Mapping[str, Any]
     """Its last metrics line; empty before the first."""
     state: str = ""
-    """waiting (for resources, so that it has not started yet), stopping, ending (its run has ended), or the phase of
-    its run; '': it trains."""
+    """waiting (for resources, so that it has not started yet), stopping, ending (its run has ended), the phase of its
+    run, or what it does in place of training; '': it trains."""
+    trains: bool = True
+    """Whether it trains; otherwise it has no progress but its state."""
 
     @property
     def env_steps(self) -> int:
@@ -45,9 +47,13 @@ class JobProgress:
         return min(1.0, self.env_steps / self.steps)
 
     def cells(self, *, roomy: bool = True) -> list[str]:
-        """Return the texts of the row: progress, returns, time left, speed. One without much room has no speed, no best
-        evaluation and no number of env steps.
+        """Return the texts of the row: progress, returns, time left, speed, state. One without much room has no speed,
+        no best evaluation and no number of env steps.
         """
+        numbers = self._numbers(roomy=roomy)
+        return [*(numbers if self.trains else [""] * len(numbers)), self.state]
+
+    def _numbers(self, *, roomy: bool) -> list[str]:
         line, sps = self.line, self.line.get("sps")
         best = f" (best {rounded(line.get('best_eval_return_mean'))})" if roomy else ""
         return [
@@ -57,7 +63,6 @@ class JobProgress:
             f"eval {rounded(line.get('eval_return_mean'))}{best}",
             f"ETA {duration(max(0, self.steps - self.env_steps) / sps if sps else None)}",
             *([f"SPS {compact(sps)}"] if roomy else []),
-            self.state,
         ]
 
 

@@ -88,8 +88,11 @@ class Child:
 
     def progress(self) -> JobProgress:
         """Return the progress of the job."""
-        state = "stopping" if self._stopping else "waiting" if self._process.is_waiting else self._phase()
-        return JobProgress(self.job.name, self.job.steps, self.job.last_line(), state)
+        job = self.job
+        state = "stopping" if self._stopping else "waiting" if self._process.is_waiting else ""
+        if job.activity:
+            return JobProgress(job.name, job.steps, {}, state or job.activity, trains=False)
+        return JobProgress(job.name, job.steps, job.last_line(), state or self._phase())
 
     def _phase(self) -> str:
         """Return the phase of the run; '' if it is training, "ending" if it has ended but its process has not."""

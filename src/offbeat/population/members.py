@@ -97,6 +97,10 @@ class Scoring(MemberJob):
         return f"{self.plan.settings.episodes} episodes"
 
     @property
+    def activity(self) -> str:
+        return f"evaluating {self.about}"
+
+    @property
     def output(self) -> Path:
         return self.path / "scores" / f"{member_name(self.member)}-generation-{self.generation:03}.json"
 
@@ -106,10 +110,6 @@ class Scoring(MemberJob):
 
     def status(self) -> JobStatus:
         return "new" if self.result() is None else "finished"
-
-    def last_line(self) -> dict[str, Any]:
-        """Return the env steps of the training only: its returns and its speed are not those of the evaluation."""
-        return {"env_steps": super().last_line().get("env_steps", 0)}
 
     def summary(self) -> str:
         """Return the number of episodes: the score is another message."""
