@@ -81,7 +81,7 @@ class Acting(Workers, Protocol):
 
     @property
     def waits_for_place(self) -> bool:
-        """Whether an actor waits until a node of a cluster has room for it."""
+        """Whether the process of an actor on a cluster does not run yet, perhaps because no node has room for it."""
         ...
 
     def metrics(self) -> Mapping[str, float]:

@@ -206,7 +206,7 @@ class PacedWorkforce(Workforce):
         try:
             if not self._acting.waits_for_place:
                 return self._acting.snapshots()
-            reason = "an actor waits for a node with room for it"
+            reason = "an actor has not started, perhaps because no node has room for it"
         except RunFailed as error:
             reason = without_full_stop(error)
         self._notify(

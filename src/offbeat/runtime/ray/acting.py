@@ -36,7 +36,7 @@ from offbeat.runtime.supervisor import Reporting, Supervisor
 from offbeat.runtime.training_loop import TrainingLoop
 
 NOTIFY_PLACE_S, NOTIFY_PLACE_EVERY_S = 10.0, 60.0
-"""Seconds without a place for an actor after which the user is notified, and between two such messages."""
+"""Seconds without the process of an actor after which the user is notified, and between two such messages."""
 
 
 class RayActing(GatedActing):
@@ -114,7 +114,10 @@ class RayActing(GatedActing):
         self._notify_if_waiting()
 
     def _notify_if_waiting(self) -> None:
-        """Notify the user of actors for which no node has room, and of commits that were refused."""
+        """Notify the user of actors whose processes do not run yet, and of commits that were refused.
+
+        Ray does not say whether such an actor has a node.
+        """
         if (refused := self._dispatcher.refused) > self._refused:
             self._refused = refused
             self._notify(f"{refused} tickets of replaced actors came too late: they were refused, and acted again")
@@ -124,9 +127,9 @@ class RayActing(GatedActing):
             return
         self._notified_at = now
         self._notify(
-            f"{len(waiting)} of {self.board.workers} actors wait for a node with {resources_text(self._resources)} "
-            f"free. The cluster has {'; '.join(map(str, self._cluster.nodes()))}. They start when a node has room; the "
-            f"run waits {PLACE_S / 60:g} minutes"
+            f"{len(waiting)} of {self.board.workers} actors do not run yet: they are starting, or wait for a node with "
+            f"{resources_text(self._resources)} free. The cluster has "
+            f"{'; '.join(map(str, self._cluster.nodes()))}. The run waits {PLACE_S / 60:g} minutes for them"
         )
 
     def traffic(self) -> MessageTraffic:

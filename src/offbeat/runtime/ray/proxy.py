@@ -245,7 +245,7 @@ class ActorProxy:
     def name(self) -> str:
         """The process, for messages."""
         if self.started is None:
-            return "on no node yet"
+            return "not started yet"
         return f"process {self.started.pid} on {self.started.address}"
 
     @property
@@ -254,10 +254,12 @@ class ActorProxy:
         return self.started.pid if self.started is not None and self.started.node == self._cluster.own_node else None
 
     def is_alive(self) -> bool:
-        """Whether it has not failed, and was placed in time."""
+        """Whether it has not failed, and its process has started in time."""
         if not self._end_reason and not self.placed and monotonic() - self.since > PLACE_S:
-            self.no_restart_reason = f"no node had room for it within {PLACE_S / 60:g} minutes"
-            self._end_reason = "was not placed"
+            self.no_restart_reason = (
+                f"its process did not start within {PLACE_S / 60:g} minutes, perhaps because no node had room for it"
+            )
+            self._end_reason = "did not start"
         return not self._end_reason
 
     def take_reports(self, seconds: float = 0.0) -> None:
