@@ -92,11 +92,34 @@ def test_an_action_of_the_env_is_recorded_as_in_training() -> None:
     [
         ((np.zeros(3), np.zeros(2), 0.0, np.zeros(2)), r"observation has shape \(3,\)"),
         ((np.zeros(2), np.zeros(3), 0.0, np.zeros(2)), r"the action has shape \(3,\), but \(2,\) is expected"),
+        ((np.zeros(2), np.array([0, np.nan]), 0.0, np.zeros(2)), r"action has NaN .* in element \[1\]: finite numbers"),
+        ((np.zeros(2), np.zeros(2), np.nan, np.zeros(2)), "reward is nan, but finite numbers of float32 are expected"),
+        ((np.zeros(2), np.zeros(2), 1e300, np.zeros(2)), r"reward is 1e\+300, but finite numbers of float32"),
+        ((np.zeros((3, 2)), np.zeros((3, 2)), [1.0], np.zeros((3, 2))), r"reward has shape \(1,\), but \(3,\) is"),
     ],
 )
-def test_observing_wrong_shapes_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+def test_observing_what_the_env_does_not_return_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         loaded().observe(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (-2, r"action is \[-2\], which is not one of the choices .*: whole numbers from -1 to 1 are expected"),
+        (2, "whole numbers from -1 to 1"),
+        (0.6, "action has values of dtype float64, but whole numbers are expected"),
+    ],
+)
+def test_observing_an_action_that_is_not_one_of_the_choices_is_refused(action: float, message: str) -> None:
+    spec = PolicySpec(
+        (Leaf("observation", (2,), "float32"),), ActionSpec("discrete", (), (3,), (-1,)), (8,), "relu", "categorical",
+        False, context_encoder=ContextEncoderSpec(2, (5,)),
+    )  # fmt: skip
+    policy = LoadedPolicy(make_policy(spec), Trained("Levers-v0", "pearl", 0, 0, 0, trials=TRIALS))
+    policy.observe(np.zeros(2), 1, 0.0, np.zeros(2))
+    with pytest.raises(ValueError, match=message):
+        policy.observe(np.zeros(2), action, 0.0, np.zeros(2))
 
 
 def test_task_variables_from_the_prior_do_not_depend_on_what_is_observed_before_the_first_action() -> None:

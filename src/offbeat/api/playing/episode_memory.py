@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.api.playing.inputs import per_env
+from offbeat.api.playing.inputs import rewards_of
 from offbeat.core.types import PREVIOUS_REWARD, Array, Tree
 from offbeat.envs.previous_inputs import PreviousInputs
 from offbeat.models.spec import PolicySpec
@@ -34,7 +34,7 @@ class EpisodeMemory:
         """Add the next observations and the rewards that came with them; return the inputs of the policy.
 
         Raises:
-            ValueError: the rewards are needed and missing, or have a wrong shape.
+            ValueError: the rewards are needed, and missing, of a wrong shape or not finite.
         """
         if self._previous.leaves:
             rewards, decided = self._rewards(reward), ~self._starts & self._decided
@@ -53,10 +53,7 @@ class EpisodeMemory:
                 "this policy was trained with previous_reward: pass reward=..., which env.step returned with the "
                 "observation, or call reset() at the start of an episode"
             )
-        rewards = per_env("reward", reward, envs, np.float32)
-        if not np.isfinite(rewards).all():
-            raise ValueError(f"reward is {rewards.tolist()}, but finite numbers are expected")
-        return rewards
+        return rewards_of(reward, envs)
 
     def add_actions(self, actions: Array, *, decided: bool) -> None:
         """Keep the actions of a call, as recorded, in the env's range; `decided`: whether the envs get them."""

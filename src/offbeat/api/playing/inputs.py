@@ -215,7 +215,7 @@ def as_recorded(policy: ActingPolicy, actions: Any) -> Array:
     """Return the env's actions, [N, *shape], as training records them.
 
     Raises:
-        ValueError: they do not have the shape of the training.
+        ValueError: they do not have the shape of the training, are not finite, or are not choices of the env.
     """
     spec = policy.spec.action
     given = np.asarray(actions)
@@ -225,9 +225,8 @@ def as_recorded(policy: ActingPolicy, actions: Any) -> Array:
             "has returned"
         )
     if spec.kind == "box":
-        return policy.to_env.inverse(given)
-    choices: Array = given - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())
-    return choices
+        return policy.to_env.inverse(as_stored(Leaf("action", spec.shape, policy.to_env.center.dtype.name), given))
+    return as_stored(Leaf("action", spec.shape, spec.dtype, spec.nvec, spec.start), given)
 
 
 def single_action(action: Any) -> Any:
@@ -237,6 +236,19 @@ def single_action(action: Any) -> Any:
     if isinstance(action, tuple):
         return tuple(single_action(part) for part in action)
     return action.item() if isinstance(action, np.integer) else action.copy()
+
+
+def rewards_of(given: Any, envs: int) -> Array:
+    """Return the rewards of N envs, [N] float32. For one env a number is enough.
+
+    Raises:
+        ValueError: there are not as many as envs, or one is not finite in float32.
+    """
+    with np.errstate(over="ignore"):
+        rewards = per_env("reward", given, envs, np.float32)
+    if not np.isfinite(rewards).all():
+        raise ValueError(f"reward is {np.asarray(given).tolist()}, but finite numbers of float32 are expected")
+    return rewards
 
 
 def per_env(name: str, given: Any, envs: int, dtype: type[np.generic] = np.bool_) -> Array:

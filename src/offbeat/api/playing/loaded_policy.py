@@ -14,6 +14,7 @@ from offbeat.api.playing.inputs import (
     flattened,
     per_env,
     require_choice,
+    rewards_of,
     single_action,
     stored_leaves,
     with_choices,
@@ -89,13 +90,15 @@ class LoadedPolicy:
 
         Raises:
             TypeError: the policy does not infer its task.
-            ValueError: the shapes are not those of the training.
+            ValueError: a shape is not that of the training, the action is not one of the env's choices, or a number is
+                not finite.
         """
         memory = self._task_memory()
         leaves, single = self._observed_leaves(observation)
         following, _ = self._observed_leaves(next_observation)
         recorded = as_recorded(self.policy, [action] if single else action)
-        memory.observe(leaves, recorded, np.asarray([reward] if single else reward, np.float32), following, where)
+        rewards = rewards_of(reward, len(next(iter(leaves.values()))))
+        memory.observe(leaves, recorded, rewards, following, where)
 
     def _task_memory(self) -> TaskMemory:
         if self._tasks is None:
