@@ -302,6 +302,13 @@ def test_a_run_and_a_spec_name_all_modules_that_must_be_trusted_at_once(sound, m
     assert trusted.err.count("trusting") == 1
 
 
+def test_a_refusal_names_each_module_once_with_all_that_would_be_called_in_it():
+    code = Code(imports=("own", "other"), envs=("own:Env",), wrappers=("own:Wrapper",))
+    says = "a.toml would import own, and call own:Env as its env and own:Wrapper as its wrapper; import other: code"
+    with pytest.raises(ConfigError, match=f"^{says}"):
+        require(code, "a.toml")
+
+
 def test_code_that_this_process_was_given_needs_no_trust_code(module, tmp_path):
     run = small_run(tmp_path / "run", env=f"{module.stem}:call", stop_at=100, steps=1000).path
     assert offbeat("eval", run, "--episodes", 1).code == 0

@@ -203,13 +203,15 @@ def _trust(code: Code, where: str) -> None:
 
 
 def _not_accepted(code: Code) -> list[str]:
-    """Return the code that is neither installed nor in a module that the caller has named."""
-    refused = [f"import {module}" for module in code.imports if not (is_accepted(module) or is_installed(module))]
+    """Return the code that is neither installed nor in a module that the caller has named, each module once."""
+    refused = [module for module in code.imports if not (is_accepted(module) or is_installed(module))]
+    calls: dict[str, list[str]] = {module: [] for module in refused}
     for kind, path in code.paths:
         module = module_of(kind, path)
         if not (is_accepted(module) or (kind != "encoder" and is_installed(module))):
-            refused.append(f"import {module}, and call {path} as its {kind}")
-    return [*refused, *code.clusters]
+            calls.setdefault(module, []).append(f"{path} as its {kind}")
+    modules = (f"import {module}" + f", and call {' and '.join(of)}" * bool(of) for module, of in calls.items())
+    return [*modules, *code.clusters]
 
 
 def module_of(kind: str, path: str) -> str:
