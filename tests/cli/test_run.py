@@ -323,6 +323,12 @@ def test_a_population_without_a_score_names_no_table(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("failed: no member has finished a generation\n")
 
 
+def test_the_spec_that_an_experiment_has_saved_continues_it(folder):
+    (folder / "experiments/spec").rename(folder / "experiments/mine")
+    said = offbeat("run", "experiments/mine/spec.toml", "--dry-run")
+    assert "trial-000/seed-1: skip" in said.out, said
+
+
 def test_comments_and_more_seeds_do_not_make_another_experiment(folder):
     write_spec(folder / "spec.toml", seeds=[3, 1])
     (folder / "spec.toml").write_text("# now with another seed\n" + spec_text(seeds=[3, 1]))

@@ -40,7 +40,8 @@ class RunSpec:
     dry_run: bool = False
     """Print each session that would start, but start none."""
     dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
-    """Directory of the experiment. Default: experiments/ and the name of the spec."""
+    """Directory of the experiment. Default: the folder of the spec.toml of an experiment; for other specs, experiments/
+    and the name of the spec."""
     jobs: Annotated[str | None, arg(metavar="N", help_behavior_hint="")] = None
     """Number of sessions that run at the same time. Default: as many as there are cores for, on this machine or on the
     nodes of the cluster."""
@@ -63,7 +64,7 @@ class RunSpec:
         import_modules(self.imports)
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count, "pass, for example, --jobs 2")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
-        path = self.dir or Path("experiments") / self.spec.stem
+        path = self.dir or self._default_directory()
         with spinner("reading the spec and testing the envs", shown=self.progress != "none"):
             from offbeat.experiments.progress import make_view
 
@@ -84,6 +85,13 @@ class RunSpec:
         if exit_code:
             print(f"  to resume: {shlex.join(['offbeat', 'run', str(self.spec), *self._flags()])}")
         return exit_code
+
+    def _default_directory(self) -> Path:
+        """Return the directory of the experiment that the spec was saved in, or a new one with the name of the spec."""
+        from offbeat.run_directory.names import EXPERIMENT, SPEC
+
+        saved = self.spec.name == SPEC and (self.spec.parent / EXPERIMENT).is_file()
+        return self.spec.parent if saved else Path("experiments") / self.spec.stem
 
     def _read(self, path: Path, *, elsewhere: bool) -> _ExperimentCommand | _PopulationCommand:
         """Read and check the spec.

@@ -18,7 +18,7 @@ from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, trial_name, write_trial
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import locked
-from offbeat.run_directory.names import EXPERIMENT, TRIAL
+from offbeat.run_directory.names import EXPERIMENT, SPEC, TRIAL
 from offbeat.run_directory.versions import current_versions
 
 
@@ -42,7 +42,7 @@ class ExperimentDirectory:
         self.path = path
         if trust_code:
             accept(str(path.resolve()))
-        self.spec = path / "spec.toml"
+        self.spec = path / SPEC
         self.record = path / EXPERIMENT
         self.csv = path / "table.csv"
         self.markdown = path / "table.md"

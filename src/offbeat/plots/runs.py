@@ -20,7 +20,7 @@ from offbeat.core.types import DEFAULT_POLICY, F64, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
 from offbeat.run_directory.directory import RunDirectory, require_run
-from offbeat.run_directory.names import EXPERIMENT, LEDGER, TRIAL
+from offbeat.run_directory.names import EXPERIMENT, LEDGER, SPEC, TRIAL
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -367,7 +367,7 @@ def has_returns(run: Path) -> bool:
 def _no_returns(path: Path) -> NoReturns:
     """Return the error, with the command that continues the experiment or the population, which keeps no spec."""
     experiment = next((folder for folder in (path, path.parent) if (folder / EXPERIMENT).is_file()), None)
-    spec, folder = ("SPEC.toml", path) if experiment is None else (str(experiment / "spec.toml"), experiment)
+    spec, folder = ("SPEC.toml", path) if experiment is None else (str(experiment / SPEC), experiment)
     return NoReturns(
         f"{path} has no returns yet: no episode has ended in any of its sessions. Continue it with "
         f"`offbeat run {quote(spec)} --dir {quote(str(folder))}`"

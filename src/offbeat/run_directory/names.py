@@ -1,3 +1,3 @@
-"""Names of the files that identify the directory of an experiment, of a trial, and of a population."""
+"""Names of the files that identify the directory of an experiment, of a trial, and of a population; and of a spec."""
 
-EXPERIMENT, TRIAL, LEDGER = "experiment.json", "trial.toml", "population.jsonl"
+EXPERIMENT, TRIAL, LEDGER, SPEC = "experiment.json", "trial.toml", "population.jsonl", "spec.toml"
