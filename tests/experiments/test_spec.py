@@ -116,6 +116,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"search": grid(gamma=[])}, ["gamma is []", "a list of values"]),
     ({"search": {"over": {"gamma": 0.9}}}, ["gamma is 0.9", "a list of values", "low = "]),
     ({"search": grid(gamma=[0.9, 0.9])}, ["gamma has 0.9 twice"]),
+    ({"algorithm": "sac", "search": grid(utd_ratio=[0.5, "1/2"])}, ["utd_ratio has 0.5 and '1/2', which are the same"]),
+    ({"settings": {}, "search": grid(hidden_sizes=["8,8", [8, 8]])}, ["hidden_sizes has '8,8' and [8, 8]"]),
     ({"search": {"over": {"gamma": {"low": 0.1, "high": 0.9}}}}, ["gamma is a range", "random"]),
 ]
 RANGES: list[tuple[dict[str, Any], list[str]]] = [

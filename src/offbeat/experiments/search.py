@@ -8,7 +8,7 @@ drawn again, because sessions with the same settings and seeds would repeat its 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import islice, product
@@ -232,13 +232,17 @@ def expect(where: str, key: str, value: object, hint: Any) -> Any:
         raise ConfigError(f"{where}: {key} is {value!r}, but {describe(hint)} is expected") from None
 
 
-def refuse_duplicates(where: str, key: str, values: Collection[Any]) -> None:
-    """Raise ConfigError if a list contains a value twice."""
-    seen = set[Any]()
+def refuse_duplicates(
+    where: str, key: str, values: Collection[Any], meaning: Callable[[Any], object] = lambda value: value
+) -> None:
+    """Raise ConfigError if a list contains a value twice. Values with an equal `meaning` are the same value."""
+    seen = dict[object, Any]()
     for value in values:
-        if (same := _hashable(value)) in seen:
-            raise ConfigError(f"{where}: {key} has {value!r} twice: keep one of them")
-        seen.add(same)
+        if (same := _hashable(meaning(value))) in seen:
+            first = seen[same]
+            twice = f"{value!r} twice" if first == value else f"{first!r} and {value!r}, which are the same value"
+            raise ConfigError(f"{where}: {key} has {twice}: keep one of them")
+        seen[same] = value
 
 
 def _hashable(value: object) -> object:
@@ -281,7 +285,6 @@ def _values(where: str, key: str, given: object) -> Choices | Range:
             f"{where}: {key} is {given!r}, but a list of values is expected, such as [1e-3, 1e-4], or a range, such as "
             "{ low = 1e-4, high = 1e-2 }; a value that all trials share belongs under [settings]"
         )
-    refuse_duplicates(where, key, given)
     return Choices(tuple(given))
 
 

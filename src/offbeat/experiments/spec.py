@@ -20,7 +20,7 @@ from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Natural
 from offbeat.core.toml_files import read_toml
 from offbeat.experiments.search import MOST_SESSIONS, Search, SessionCount, expect, read_search, refuse_duplicates
-from offbeat.experiments.setting_types import with_whole_ranges
+from offbeat.experiments.setting_types import for_settings
 
 _KEYS = {
     "algorithm": str,
@@ -172,7 +172,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     _refuse_misplaced_keys(where, settings, search)
     _check_policies(where, policies, settings, search)
     if search is not None:
-        search = replace(search, over=with_whole_ranges(where, top["algorithm"], search.over))
+        search = replace(search, over=for_settings(where, top["algorithm"], search.over))
     spec = Spec(
         algorithm=top["algorithm"],
         envs=_envs(where, top),
