@@ -279,9 +279,27 @@ def test_arguments_of_the_env_can_be_searched_over():
     assert [trial.label for trial in trials] == ["env.kwargs.size 3", "env.kwargs.size three"]
 
 
-def test_each_trial_is_started_with_the_arguments_of_its_env():
-    with pytest.raises(ConfigError, match="CartPole-v1 has no argument 'wings'"):
-        try_envs(trials_of(spec(search=grid(kwargs=[{"sutton_barto_reward": True}, {"wings": 2}]))), "a.toml")
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"search": grid(kwargs=[{"sutton_barto_reward": True}, {"wings": 2}])},
+            "^a.toml, a trial on CartPole-v1 with kwargs .*: CartPole-v1 has no argument 'wings'",
+        ),
+        (
+            {
+                "env": "offbeat/Recall-v0",
+                "search": {"method": "random", "trials": 1, "over": {"env.kwargs.cues": {"low": 2, "high": 9}}},
+            },
+            r"with env.kwargs.cues [\d.]+: .* If env.kwargs.cues must be an integer, .* and step = 1\n",
+        ),
+    ],
+    ids=["unknown", "not an integer"],
+)
+def test_an_env_that_refuses_the_arguments_of_a_trial_is_refused_with_the_trial(changes, says):
+    tried = spec(**changes)
+    with pytest.raises(ConfigError, match=says):
+        try_envs(trials_of(tried), tried)
 
 
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
@@ -289,9 +307,9 @@ CARTS = "offbeat.envs.testing.worlds:CartPoles"
 
 def test_several_policies_of_a_lock_free_run_are_refused_before_it_starts():
     settings = {"steps": 256, "runtime": "hogwild", "workers": 2, "policies": "separate"}
-    trials = trials_of(spec(algorithm="a2c", env=CARTS, settings=settings))
+    lock_free = spec(algorithm="a2c", env=CARTS, settings=settings)
     with pytest.raises(ConfigError, match="share the parameters of one policy"):
-        try_envs(trials, "a.toml")
+        try_envs(trials_of(lock_free), lock_free)
 
 
 @pytest.mark.parametrize(
@@ -307,8 +325,9 @@ def test_initial_weights_that_a_run_lacks_or_of_other_spaces_are_refused_before_
     run = small_run(tmp_path / "run", CARTS, steps=64)
     tables = {name: {**table, "init_from": str(run.path)} for name, table in policies.items()}
     settings = {**TINY, **({} if policies else {"init_from": str(run.path)})}
+    initialized = spec(env=env, settings=settings, policies=tables or None)
     with pytest.raises(ConfigError, match=message):
-        try_envs(trials_of(spec(env=env, settings=settings, policies=tables or None)), "a.toml")
+        try_envs(trials_of(initialized), initialized)
 
 
 TABLES = {"mine": {"agents": "*"}}

@@ -75,7 +75,7 @@ class Experiment:
         """All trials; in a search by Optuna those that have been started."""
         examples = [] if self._optuna is None else _examples(self.spec, self._optuna)
         self._checked = [*self.trials, *examples]
-        try_envs(self._checked, self.spec.where, elsewhere=elsewhere)
+        try_envs(self._checked, self.spec, elsewhere=elsewhere)
         self.directory.require_same_sessions(self.spec, self.trials)
 
     def _optuna_trials(self) -> list[Trial]:

@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.config.config import Config
-from offbeat.config.env import EnvConfig
+from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.keys import flat
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.resolve import resolve
 from offbeat.config.trust import modules_of, policies_code
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, with_notes_of
 from offbeat.core.files import replace_file
 from offbeat.core.toml_files import read_toml
 from offbeat.core.typed_text import as_text, change_text
-from offbeat.experiments.search import Values
+from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import with_file
 
 if TYPE_CHECKING:
     from offbeat.core.tasks import TaskSample
+    from offbeat.core.types import EnvSpec
+    from offbeat.envs.worlds.contract import WorldSpec
     from offbeat.runtime.tested_envs import TestedEnvs
 
 POLICIES = "policies.toml"
@@ -124,12 +126,12 @@ def _named(where: str, kind: str, env: str, values: Values, error: ConfigError) 
     return with_file(where, f"a {kind} on {env} with {tried}" if tried else env, error)
 
 
-def try_envs(trials: list[Trial], where: str, *, kind: str = "trial", elsewhere: bool = False) -> list[TestedEnvs]:
+def try_envs(trials: list[Trial], spec: Spec, *, kind: str = "trial", elsewhere: bool = False) -> list[TestedEnvs]:
     """Take a few steps in each env, and raise ConfigError if a trial could not start; return what each would have.
 
     Args:
         trials: the trials.
-        where: the file of the spec, for messages.
+        spec: their spec.
         kind: what they are, for messages.
         elsewhere: whether they run on other machines, so that their GPUs are not here.
 
@@ -141,16 +143,20 @@ def try_envs(trials: list[Trial], where: str, *, kind: str = "trial", elsewhere:
     from offbeat.runtime.devices import device_of
     from offbeat.runtime.tested_envs import columns_of, tested_env
 
-    specs = {envs: tested_env(*envs) for envs in dict.fromkeys(map(_envs_of, trials))}
+    specs: dict[object, WorldSpec | EnvSpec] = {}
     found = []
     for trial in trials:
-        config = trial.config
+        config, envs = trial.config, _envs_of(trial)
         try:
-            tested = columns_of(config, specs[_envs_of(trial)])
+            if envs not in specs:
+                specs[envs] = tested_env(*envs)
+            tested = columns_of(config, specs[envs])
             found.append(tested)
             require_sources(tested.config, {name: _policy_spec(tested, name) for name in tested.policies})
         except ConfigError as error:
-            raise _named(where, kind, trial.env, trial.values, error) from error
+            hint = "" if envs in specs else _hint_on_ranges(spec)
+            named = _named(spec.where, kind, trial.env, trial.values, ConfigError(f"{error}{hint}"))
+            raise with_notes_of(named, error) from error
         if not elsewhere:
             device_of(config)
     return found
@@ -160,6 +166,14 @@ def _policy_spec(tested: TestedEnvs, name: str) -> object:
     """Return the policy that its settings make for the columns that it has in an env."""
     with tested.config.naming(name):
         return tested.config.of_policy(name).settings.policy_spec(tested.policies[name])
+
+
+def _hint_on_ranges(spec: Spec) -> str:
+    """Return how an env that fails gets integers only; '' if no argument of it has a range of other numbers."""
+    over = {} if spec.search is None else spec.search.over
+    ranges = {key: values for key, values in over.items() if key.startswith(KWARGS) and isinstance(values, Range)}
+    keys = " or ".join(key for key, values in ranges.items() if not values.whole)
+    return f". If {keys} must be an integer, write its range with integers, and step = 1" if keys else ""
 
 
 def _envs_of(trial: Trial) -> tuple[str, EnvConfig, TaskSample | None]:

@@ -383,7 +383,7 @@ def _require_startable(plan: PopulationPlan, *, elsewhere: bool) -> None:
         Trial(number, plan.spec.envs[0], {key: _without_zeros(value) for key, value in values.items()}, {}, config)
         for number, (values, config) in enumerate(plan.examples())
     ]
-    tested = try_envs(examples, plan.spec.where, kind="member", elsewhere=elsewhere)[0]
+    tested = try_envs(examples, plan.spec, kind="member", elsewhere=elsewhere)[0]
     require_measurable(plan, tuple(tested.policies), several_agents=tested.world is not None)
 
 
