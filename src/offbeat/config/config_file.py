@@ -11,6 +11,7 @@ from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import import_modules
 from offbeat.config.league import LEAGUE, LeagueConfig
+from offbeat.config.other_libraries import other_calls
 from offbeat.config.policies import read_policies
 from offbeat.config.policy_agents import Assignment
 from offbeat.config.registry import TABLES, algorithm_entry
@@ -119,7 +120,11 @@ def league_of(tables: Mapping[str, Any], where: str) -> LeagueConfig | None:
     """Return the table [league]; None if there is none."""
     if "league" not in tables:
         return None
-    return build(LeagueConfig, tables["league"], f"{where}, table [league]", prefix=LEAGUE)
+    given, source = tables["league"], f"{where}, table [league]"
+    for key in given if isinstance(given, Mapping) else ():
+        if key in other_calls() and key not in hints_of(LeagueConfig):
+            raise ConfigError(f"unknown key '{LEAGUE}{key}': {other_calls()[key]}. See {source}.")
+    return build(LeagueConfig, given, source, prefix=LEAGUE)
 
 
 def settings_class_of(algorithm: str) -> type[AlgorithmSettings]:
