@@ -109,6 +109,11 @@ VALUES = [
     Row("resume kept --steps 4000 --learning-rate 0.1", 2, ["--set learning_rate=0.1"]),
     Row("resume kept --seed 7", 2, ["seed is 0 in kept", "cannot change it to 7: every random", "--init-from kept"]),
     Row("resume --seed 7 kept", 2, ["seed is 0 in kept"]),
+    Row("resume kept --seed", 2, ["a resume cannot change seed, because every random stream", "leave out --seed"]),
+    Row(
+        "resume kept --max-lag 0", 2, ["a resume cannot change max_lag, because the saved envs", "leave out --max-lag"]
+    ),
+    Row("resume own-env --max-lag 1", 2, ["max_lag is 0 in own-env", "cannot change it to 1"]),
     Row("resume kept --learning-rate", 2, ["--learning-rate is not a flag", "--set learning_rate=VALUE"]),
     Row("resume kept --hidden-sizes 8", 2, ["hidden_sizes is [16] in kept", "cannot change it to [8]"]),
     Row("resume kept --steps 4000 --set progress=lines", 2, ["unknown key 'progress'"]),
@@ -468,13 +473,14 @@ def prepared(tmp_path_factory) -> Path:
     """A folder with a sound run, damaged ones, an empty folder and a file."""
     folder = tmp_path_factory.mktemp("prepared")
     small_run(folder / "kept", steps=512)
-    for name in ("cut", "tampered", "missing", "other", "text", "mistyped", "relaid"):
+    for name in ("cut", "tampered", "missing", "other", "text", "mistyped", "relaid", "own-env"):
         shutil.copytree(folder / "kept", folder / name, symlinks=True)
     latest = "checkpoints/latest"
     change(folder / "cut" / latest / "weights.safetensors", lambda data: data[:-1])
     change(folder / "tampered" / latest / "policy.json", lambda data: data.replace(b"16", b"17"))
     (folder / "missing" / latest / "policy.json").unlink()
     change(folder / "other" / "config.toml", lambda data: data.replace(b"CartPole-v1", b"Pendulum-v1"))
+    change(folder / "own-env" / "config.toml", lambda data: data.replace(b"CartPole-v1", b"not_here:Env"))
     change(folder / "text" / "config.toml", lambda data: b"[run\n" + data)
     change(folder / "mistyped" / "config.toml", lambda data: data.replace(b"gamma", b"gama"))
     change(folder / "relaid" / "config.toml", lambda data: data.replace(b"envs_per_actor = 4", b"envs_per_actor = 2"))

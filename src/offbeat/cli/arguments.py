@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -195,10 +195,10 @@ class Usage:
         if self._command in TAKES_SETTINGS and name.startswith("--"):
             settings = self._settings()
             if setting := next((name for name in (key, f"{LEAGUE}{key}") if name in settings), None):
-                value = "VALUE" if _is_flag(value) or not value else value
-                if self._command == "resume" and (refused := _refused_change(words, setting, value)):
+                value = "" if _is_flag(value) else value
+                if self._command == "resume" and (refused := _refused_change(words, name, setting, value)):
                     return refused
-                return ConfigError(f"{name} is not a flag, but a setting: pass --set {setting}={value}")
+                return ConfigError(f"{name} is not a flag, but a setting: pass --set {setting}={value or 'VALUE'}")
             arguments = () if self._command == "check" else ARGUMENTS
             if any(ours in (*settings, *arguments) for other in names_like(key) for ours in other.ours):
                 algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
@@ -248,28 +248,38 @@ def _is_flag(token: str) -> bool:
     return token.startswith("--") or re.match(r"-[^\W\d_]", token) is not None
 
 
-def _refused_change(words: Sequence[str], key: str, value: str) -> ConfigError | None:
-    """Return why the run among some words cannot be resumed with another value of a setting.
+def _refused_change(words: Sequence[str], flag: str, key: str, value: str) -> ConfigError | None:
+    """Return why the run among some words cannot be resumed with a flag; the code of its env is not imported.
 
-    None: it can, perhaps with another value; or there is no such run.
+    None: it can be resumed with another value of the setting; or there is no such run.
+
+    Args:
+        words: all words that may be the run directory.
+        flag: the flag.
+        key: the setting of that name.
+        value: its value; '' if none is given.
     """
     from offbeat.config.changes import changed_config, reason_against
-    from offbeat.config.config_file import load
+    from offbeat.config.config_file import from_tables, read_tables
+    from offbeat.config.trust import code_of, require
 
     run = next((path for path in map(Path, words) if (path / "config.toml").is_file()), None)
     if run is None:
         return None
+    file = run / "config.toml"
     try:
-        config = load(run / "config.toml")
+        tables = read_tables(file)
+        require(replace(code_of(tables), envs=(), encoders=(), wrappers=()), str(file))
+        config = from_tables(tables, str(file))
     except ConfigError:  # the command itself says why, once it is typed right
         return None
-    if reason_against(config, key) is None:
+    if (refusal := reason_against(config, key)) is None:
         return None
     try:
-        changed_config(config, {key: value}, run)
+        changed_config(config, {key: value} if value else {}, run)
     except ConfigError as error:
         return error
-    return None
+    return ConfigError(f"a resume cannot change {key}, because {refusal[0]}: leave out {flag}")
 
 
 def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:
