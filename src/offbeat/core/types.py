@@ -260,10 +260,17 @@ class EnvSpec:
 
     def train_command(self, algorithm: str) -> str:
         """Return the command that trains another algorithm on the same env, for messages."""
-        return self._command(f"offbeat train {algorithm}")
+        return self._command(f"offbeat train {algorithm}", self._policies_flag)
 
-    def _command(self, start: str) -> str:
-        return " ".join(filter(None, (start, shlex.quote(self.id), self.flags)))
+    @property
+    def _policies_flag(self) -> str:
+        """The flag for several policies, where FILE.toml stands for a file of tables; '' if there is one policy."""
+        if self.policy in ("", DEFAULT_POLICY):
+            return ""
+        return f"--policies {'separate' if self.agents == (self.policy,) else 'FILE.toml'}"
+
+    def _command(self, start: str, *flags: str) -> str:
+        return " ".join(filter(None, (start, shlex.quote(self.id), self.flags, *flags)))
 
     @property
     def mask(self) -> str | None:
