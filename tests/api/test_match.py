@@ -159,13 +159,25 @@ def test_the_sides_of_a_match_do_not_depend_on_the_order_of_the_runs(sides, cart
     assert games[0].agents == games[1].agents == (("cart_0", "cart_1", "cart_2"),) * 2
 
 
+def test_a_run_plays_a_team_with_all_the_policies_of_its_agents(folder):
+    runs = [small_run(folder / f"team-{n}", THREE, policies="separate", seed=n, **SETTINGS).path for n in range(2)]
+    played = offbeat.match(runs, episodes=4, sides=("scout", "*"))
+    assert played.payoffs.games.tolist() == [[0, 4], [4, 0]]
+    assert played.sides == (("scout",), ("driver", "gunner"))
+    assert played.agents == (("scout", "driver", "gunner"),) * 2
+    implied = "match: 3 sides, whose agents win or lose together: (driver); (gunner); (scout); for other sides pass"
+    for flags, shown in (((), True), (("--sides", "scout,*"), False)):
+        said = typed("match", *runs, "--episodes", 2, *flags)
+        assert (implied in said.out) == shown
+
+
 def test_match_json_has_players_payoffs_and_standings_and_pictures_are_drawn(league, tmp_path):
     said = typed(
         "match", league, "--episodes", 4, "--json", "--out", tmp_path / "a.png", "--ratings", tmp_path / "b.png"
     )
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)
-    assert list(found) == ["players", "payoffs", "standings", "cut", "no_result"]
+    assert list(found) == ["sides", "players", "payoffs", "standings", "cut", "no_result"]
     assert len(found["payoffs"]["games"]) == len(found["players"]) == len(found["standings"]) == 3
     assert set(found["standings"][0]) == {"player", "agents", "games", "win_rate", "rating", "error"}
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("a.png", "b.png"))

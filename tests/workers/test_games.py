@@ -19,7 +19,7 @@ from offbeat.workers.games import GameEnvs, game_envs, play_games
 from offbeat.workers.mixture import Mixture, SeatedMixture
 
 GAME = "offbeat.envs.testing.games:RockPaperScissors"
-SIDES = [("player_0",), ("player_1",)]
+SIDES = [[("player_0",)], [("player_1",)]]
 ROCK, PAPER, SCISSORS = range(3)
 
 
@@ -54,6 +54,11 @@ def test_each_side_is_played_by_its_policy():
     assert played.cut == 0
     played = play_games(envs, [Always(ROCK), Always(SCISSORS)], games=5, seed=0)
     assert played.outcomes.tolist() == [[1.0, -1.0]] * 5
+
+
+def test_the_outcome_of_a_side_with_two_policies_is_the_mean_over_the_agents_of_both():
+    envs = envs_of(3, "tests.sample_envs.scored_games:Scored", [[("player_0",), ("player_1",)]])
+    assert play_games(envs, [Always(ROCK), Always(PAPER)], games=3, seed=0).outcomes.tolist() == [[1.0]] * 3
 
 
 def test_a_mixture_draws_one_policy_for_each_episode_of_each_world():
@@ -122,11 +127,12 @@ def test_a_named_outcome_is_read_from_the_infos_at_the_end_of_the_game():
     assert np.isnan(play_games(envs, [Always(PAPER), Always(ROCK)], games=3, seed=0).outcomes).all()
 
 
+@pytest.mark.parametrize("first", [[("early", "absent")], [("early",), ("absent",)]], ids=["one policy", "two"])
 @pytest.mark.parametrize(("limit", "results"), [(3, [[1.0, 0.5]] * 2), (2, [])])
-def test_a_game_has_a_result_if_an_agent_of_each_side_has_reported_its_outcome(limit, results):
-    sides = [("early", "absent"), ("late",)]
+def test_a_game_has_a_result_if_an_agent_of_each_side_has_reported_its_outcome(limit, results, first):
+    sides = [first, [("late",)]]
     envs = envs_of(2, "tests.sample_envs.scored_games:EndsApart", sides, outcome="won", max_episode_steps=limit)
-    played = play_games(envs, [Always(0), Always(0)], games=2, seed=0)
+    played = play_games(envs, [Always(0)] * (len(first) + 1), games=2, seed=0)
     assert played.results.tolist() == results
     assert played.outcomes[:, 0].tolist() == [1.0, 1.0], "the mean over the agents that report one"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,8 +40,12 @@ from offbeat.workers.games import Games, game_envs
 if TYPE_CHECKING:
     from offbeat.runtime.ray.tasks import TaskPool
 
+EXAMPLE = "--sides 'red_*,blue_*'"
+"""How the sides of a match are given, for messages."""
 Agents = tuple[str, ...]
-"""The agents of a side."""
+"""The agents of a side, or of a part of one."""
+Side = tuple[Agents, ...]
+"""The parts of a side: all its agents, or if no policy of a run can play all of them, those of each policy."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ class Match:
     payoffs: Payoffs
     ratings: Ratings
     """The maximum-likelihood fit, with the mean of the players with the same `agents` at 1200."""
-    agents: tuple[tuple[str, ...], ...]
+    sides: tuple[Agents, ...]
+    """The agents of each side of the game."""
+    agents: tuple[Agents, ...]
     """[P]: the agents that each player can play for: all, or those of its policy. Only the ratings of players with the
     same agents can be compared, because a side of the game may have an advantage."""
     lines: tuple[str, ...]
@@ -79,6 +85,7 @@ class Match:
     def as_json(self) -> dict[str, Any]:
         """Return the match as an object for JSON."""
         return {
+            "sides": [list(side) for side in self.sides],
             "players": list(self.payoffs.players),
             "payoffs": {"games": self.payoffs.games.tolist(), "wins": self.payoffs.wins.tolist()},
             "standings": [asdict(each) for each in self.standings],
@@ -193,8 +200,8 @@ def _no_results(match: Match, outcome: str) -> str:
     )
 
 
-def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) -> list[Agents]:
-    """Return the agents of each side of the game. Without patterns those with the same policies in all runs are a side.
+def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) -> list[Side]:
+    """Return the sides of the game. Without patterns the agents with the same policies in all runs are a side.
 
     Raises:
         ConfigError: there is only one.
@@ -206,18 +213,25 @@ def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) ->
                 policies.setdefault(agent, []).append((number, policy))
     if len(policies) < 2:
         raise ConfigError(f"a match needs a game of at least 2 sides, but {env_id} has one agent: pass runs of a game")
-    example = for_reader("--sides 'red_*,blue_*'", 'sides=["red_*", "blue_*"]')
-    return agents_of_sides(patterns, env_id, policies, what="match", example=example)
+    example = for_reader(EXAMPLE, 'sides=["red_*", "blue_*"]')
+    sides = agents_of_sides(patterns, env_id, policies, what="match", example=example)
+    return [_in_parts(side, entrants, policies) for side in sides]
 
 
-def _pairings(
-    entrants: Sequence[Entrant], sides: Sequence[Agents], episodes: int, *, alone: bool
-) -> dict[_Pairing, int]:
+def _in_parts(side: Agents, entrants: Sequence[Entrant], policies_of: Mapping[str, list[object]]) -> Side:
+    """Return the parts of a side; `policies_of`: the policies of each agent, in all runs."""
+    if all(any(set(side) <= set(own) for own in each.run_agents.values()) for each in entrants):
+        return (side,)
+    kinds = dict.fromkeys(tuple(policies_of[agent]) for agent in side)
+    return tuple(tuple(agent for agent in side if tuple(policies_of[agent]) == kind) for kind in kinds)
+
+
+def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side], episodes: int, *, alone: bool) -> dict[_Pairing, int]:
     """Return the pairings, each with its number of games.
 
     Args:
         entrants: the players.
-        sides: the agents of each side.
+        sides: the sides.
         episodes: number of games of each pair, which is rounded up to a multiple of its seatings.
         alone: whether all are players of one run.
 
@@ -248,25 +262,26 @@ def _why_none(entrants: Sequence[Entrant], *, alone: bool) -> str:
 
 
 def _sets(
-    entrants: Sequence[Entrant], sides: Sequence[Agents], pairings: Mapping[_Pairing, int], seed: int
+    entrants: Sequence[Entrant], sides: Sequence[Side], pairings: Mapping[_Pairing, int], seed: int
 ) -> tuple[list[GameSet], list[Chosen]]:
     """Return the games of all pairings, whose values are numbers of games, and all policies that play."""
-    indices: dict[tuple[int, int], int] = {}
+    indices: dict[tuple[int, Agents], int] = {}
     policies: list[Chosen] = []
     sets = []
     for number, (pairing, games) in enumerate(pairings.items()):
-        seated = [(pairing.players[player], side) for side, player in enumerate(pairing.seating)]
-        for player, side in seated:
-            if (player, side) not in indices:
-                indices[player, side] = len(policies)
-                policies.append(entrants[player].policy_of(sides[side]))
+        seats = zip(pairing.seating, sides, strict=True)
+        seated = [(pairing.players[player], part) for player, side in seats for part in side]
+        for player, part in seated:
+            if (player, part) not in indices:
+                indices[player, part] = len(policies)
+                policies.append(entrants[player].policy_of(part))
         sets.append(GameSet(tuple(indices[each] for each in seated), games, derive_seed(seed, "match", number)))
     return sets, policies
 
 
 def _match(
     entrants: Sequence[Entrant],
-    sides: Sequence[Agents],
+    sides: Sequence[Side],
     pairings: Mapping[_Pairing, int],
     games_of_sets: Sequence[Games],
 ) -> Match:
@@ -279,9 +294,10 @@ def _match(
     total, cut = sum(pairings.values()), sum(games.cut for games in games_of_sets)
     payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
     lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
-    agents = tuple(tuple(agent for side in sides if each.plays(side) for agent in side) for each in entrants)
+    all_agents = tuple(tuple(chain(*side)) for side in sides)
+    agents = tuple(tuple(chain(*(chain(*side) for side in sides if each.plays(side)))) for each in entrants)
     ratings = fit_ratings(payoffs, groups=agents)
-    return Match(payoffs, ratings, agents, lines, env_steps, total, cut, total - len(scores))
+    return Match(payoffs, ratings, all_agents, agents, lines, env_steps, total, cut, total - len(scores))
 
 
 def _score(outcomes: Sequence[float], seating: Seating) -> float:

@@ -129,11 +129,15 @@ class Match:
             )
 
     def _show(self, result: MatchResult) -> None:
-        """Print the standings."""
+        """Print the standings, and above them the sides if they were not given."""
         from rich.console import Console
 
+        from offbeat.api.match import EXAMPLE
+        from offbeat.league.sides import message_of
         from offbeat.league.standings import standings_table
 
+        if self.sides is None and (message := message_of(result.sides, what="match", example=EXAMPLE)):
+            print(message)
         Console().print(standings_table(result.standings))
         if len(set(result.agents)) > 1:
             print(SEVERAL_SIDES)

@@ -10,7 +10,8 @@ from typing import Any
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
 
-_EXAMPLE = "--set league.sides=red_*,blue_*"
+EXAMPLE = "--set league.sides=red_*,blue_*"
+"""How the sides of a league are given, for messages."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,27 @@ def sides_of_game(
             f"a league needs a game of at least 2 sides, but {env_id} has {len(policies_of)} agent: leave the league "
             "out, or pass an env with several agents"
         )
-    groups = agents_of_sides(config.sides, env_id, policies_of, what="league", example=_EXAMPLE)
+    groups = agents_of_sides(config.sides, env_id, policies_of, what="league", example=EXAMPLE)
     sides = tuple(_side(group, policies_of) for group in groups)
     _require_choices(config, sides, policies_of)
     _require_learning(config, sides, trained)
     return sides
 
 
-def message_of(config: LeagueConfig, sides: Sequence[Side]) -> str:
-    """Return which agents play together, if no patterns say it and a team could have been meant; else ''."""
-    if config.sides or sum(len(side.agents) for side in sides) < 3:
+def message_of(sides: Sequence[Sequence[str]], *, what: str, example: str) -> str:
+    """Return which agents play together in a game without patterns, if a team could have been meant; else ''.
+
+    Args:
+        sides: The agents of each side.
+        what: As for `agents_of_sides`.
+        example: As for `agents_of_sides`.
+    """
+    if sum(map(len, sides)) < 3:
         return ""
-    each = "; ".join(f"({_listed(side.agents, 4)})" for side in sides[:4]) + "; ..." * (len(sides) > 4)
+    each = "; ".join(f"({_listed(side, 4)})" for side in sides[:4]) + "; ..." * (len(sides) > 4)
     return (
-        f"league: {len(sides)} sides, whose agents win or lose together: {each}; for other sides pass a "
-        f"pattern for each, {_EXAMPLE}"
+        f"{what}: {len(sides)} sides, whose agents win or lose together: {each}; for other sides pass a "
+        f"pattern for each, {example}"
     )
 
 

@@ -23,7 +23,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import DEFAULT_POLICY, INITIAL_STATE, LAST_NO_DECISION, EnvSpec, env_fields
 from offbeat.core.visits import TASK
-from offbeat.league.sides import message_of
+from offbeat.league.sides import EXAMPLE, message_of
 from offbeat.memory.arena import SharedArena, arena_bytes, private_arena, require_bytes
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
@@ -71,8 +71,10 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
             made.append(policies[-1].algorithm)
         plan = plan_of(tested, policies, _actor_threads(config, policies))
         _require_memory(plan, notify)
-        if config.league is not None and tested.league and (message := message_of(config.league, tested.league.sides)):
-            notify(message)
+        if config.league is not None and not config.league.sides and tested.league:
+            agents = [side.agents for side in tested.league.sides]
+            if message := message_of(agents, what="league", example=EXAMPLE):
+                notify(message)
         unsaved = (unsaved_warning(each.algorithm, storages[each.name].registered) for each in policies if each.trained)
         warnings = tuple(dict.fromkeys(filter(None, unsaved)))
         arena = SharedArena(plan.slabs()) if shared else None

@@ -1,14 +1,16 @@
-"""Games between given policies: each side of a game is played by one policy, which does not change.
+"""Games between given policies, which do not change: each side of a game is played by one policy, or by one for each
+of its parts.
 
-envs = game_envs(world, sides, count, seed=0, settings=settings)
+envs = game_envs(world, [[red], [blue]], 100, seed=0, settings=settings)
 games = play_games(envs, [first, second], games=100, seed=0)
 games.outcomes      # [100, 2]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from offbeat.config.env import MAX_EPISODE_STEPS, EnvConfig
 from offbeat.core.types import Policy
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_worlds
-from offbeat.workers.episodes import EpisodeCounter, Evaluation, WorldsRow
+from offbeat.workers.episodes import EpisodeCounter, Evaluation, Number, WorldsRow
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
 from offbeat.workers.evaluator import PlayOptions, evaluate
 from offbeat.workers.mixture import Mixture
@@ -41,23 +43,26 @@ class Games:
 
 @dataclass(frozen=True)
 class GameEnvs(EvaluationEnvs):
-    """The worlds of games. Their columns are named by the index of the side, as text."""
+    """The worlds of games. Their columns are those of the parts of sides, named by their numbers, as text."""
 
+    sides: Sequence[Sequence[str]] = ()
+    """The names of the parts of each side."""
     outcome: str = ""
     """Number in the infos at the end of an agent's episode that is its outcome; empty: its undiscounted return."""
 
     def counter(self, episodes: int) -> EpisodeCounter:
         if not self.outcome:
             return super().counter(episodes)
-        specs = {side: envs.spec for side, envs in self.columns.items()}
-        agents, spec = {side: len(each.agents) for side, each in specs.items()}, specs["0"]
+        specs = {part: envs.spec for part, envs in self.columns.items()}
+        agents, spec = {part: len(each.agents) for part, each in specs.items()}, specs["0"]
         outcome_index = spec.info.index(self.outcome)
-        return _OutcomeCounter(episodes, spec.columns // agents["0"], agents, spec.cut_at, outcome_index)
+        worlds = spec.columns // agents["0"]
+        return _OutcomeCounter(episodes, worlds, agents, spec.cut_at, self.sides, outcome_index)
 
 
 def game_envs(
     world: WorldSpec,
-    sides: Sequence[Sequence[str]],
+    sides: Sequence[Sequence[Sequence[str]]],
     games: int,
     *,
     seed: int,
@@ -69,7 +74,7 @@ def game_envs(
 
     Args:
         world: agents and spaces of one world, from `preflight_world`.
-        sides: agents of each side, in the order of the world.
+        sides: the parts of each side; of each part its agents, in the order of the world.
         games: number of games of a call of `play_games`.
         seed: seed of the worlds.
         settings: the table [env].
@@ -77,14 +82,16 @@ def game_envs(
         max_episode_steps: steps of the world after which a game is cut.
 
     Raises:
-        ConfigError: a world cannot be made, or the agents of one side have different spaces.
+        ConfigError: a world cannot be made, or the agents of one part have different spaces.
     """
     if outcome and outcome not in settings.info_metrics:
         settings = replace(settings, info_metrics=(*settings.info_metrics, outcome))
         world = replace(
             world, agents=tuple((name, replace(spec, info=settings.info_metrics)) for name, spec in world.agents)
         )
-    owners = {str(index): agents for index, agents in enumerate(sides)}
+    numbers = count()
+    parts = [[str(next(numbers)) for _ in side] for side in sides]
+    owners = dict(zip(chain(*parts), chain(*sides), strict=True))
     worlds = make_worlds(
         world,
         min(games, EVALUATION_ENVS),
@@ -94,7 +101,7 @@ def game_envs(
         settings=settings,
         cut_after=max_episode_steps,
     )
-    return GameEnvs(worlds.envs, worlds, outcome)
+    return GameEnvs(worlds.envs, worlds, parts, outcome)
 
 
 def play_games(
@@ -110,7 +117,7 @@ def play_games(
 
     Args:
         envs: from `game_envs`.
-        policies: the policy of each side, with its weights loaded. One policy may play several sides.
+        policies: the policy of each part of a side, with its weights loaded. One policy may play several parts.
         games: number of games; each world plays a fixed share of them.
         seed: seed of the action sampling.
         greedy: take the most likely actions instead of sampling them.
@@ -125,8 +132,14 @@ def play_games(
     played = evaluate(acting, envs, episodes=games, seed=seed, options=PlayOptions(not greedy, on_step=on_step))
     if isinstance(played, _WithOutcomes):
         return Games(played.outcomes, played.cut)
-    sides = [own.team_returns / len(envs.columns[side].spec.agents) for side, own in played.policies.items()]
-    return Games(np.stack(sides, axis=1), played.cut)
+    returns = _by_side(envs.sides, {part: own.team_returns for part, own in played.policies.items()})
+    agents = [sum(len(envs.columns[part].spec.agents) for part in side) for side in envs.sides]
+    return Games(returns / agents, played.cut)
+
+
+def _by_side(sides: Sequence[Sequence[str]], by_part: Mapping[str, NDArray[Number]]) -> NDArray[Number]:
+    """Return the sums over the parts of each side, [episodes, sides]; `by_part`: [episodes] of each part."""
+    return np.stack([np.sum([by_part[part] for part in side], axis=0) for side in sides], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,30 +154,43 @@ class _OutcomeCounter(EpisodeCounter):
     """A counter that also reads a number from the infos at the end of the agents' episodes."""
 
     def __init__(
-        self, episodes: int, worlds: int, agents: dict[str, int], cut_at: int | None, outcome_index: int
+        self,
+        episodes: int,
+        worlds: int,
+        agents: dict[str, int],
+        cut_at: int | None,
+        sides: Sequence[Sequence[str]],
+        outcome_index: int,
     ) -> None:
-        """Make a counter; `outcome_index`: of the number in the infos. For the others see `EpisodeCounter`."""
+        """Make a counter.
+
+        Args:
+            episodes: as for `EpisodeCounter`, and so the next three.
+            worlds: number of worlds.
+            agents: number of columns that each part has in a world.
+            cut_at: step of a game at which it is cut.
+            sides: the parts of each side.
+            outcome_index: index of the number in the infos.
+        """
         super().__init__(episodes, worlds, agents, cut_at)
-        self._agents, self._outcome_index = agents, outcome_index
-        self._sums_of_outcomes = {side: np.zeros(episodes) for side in agents}
-        self._reports = {side: np.zeros(episodes, np.int64) for side in agents}
-        """Number of agents of each side for which the env has reported an outcome."""
+        self._agents, self._sides, self._outcome_index = agents, sides, outcome_index
+        self._sums_of_outcomes = {part: np.zeros(episodes) for part in agents}
+        self._reports = {part: np.zeros(episodes, np.int64) for part in agents}
+        """Number of agents of each part for which the env has reported an outcome."""
 
     def add(self, row: WorldsRow) -> None:
-        for side, sums in self._sums_of_outcomes.items():
-            outcome = row.outcomes[side]
+        for part, sums in self._sums_of_outcomes.items():
+            outcome = row.outcomes[part]
             values = outcome.info[:, self._outcome_index]
             reported = (outcome.terminated | outcome.truncated) & np.isfinite(values)
             for column in np.flatnonzero(reported).tolist():
-                episode = self._episode[column // self._agents[side]]
+                episode = self._episode[column // self._agents[part]]
                 if episode < len(sums):
                     sums[episode] += values[column]
-                    self._reports[side][episode] += 1
+                    self._reports[part][episode] += 1
         super().add(row)
 
     def evaluation(self) -> Evaluation:
-        outcomes = [
-            np.divide(sums, reports, out=np.full_like(sums, np.nan), where=reports > 0)
-            for sums, reports in zip(self._sums_of_outcomes.values(), self._reports.values(), strict=True)
-        ]
-        return _WithOutcomes(**vars(super().evaluation()), outcomes=np.stack(outcomes, axis=1))
+        sums, reports = _by_side(self._sides, self._sums_of_outcomes), _by_side(self._sides, self._reports)
+        outcomes = np.divide(sums, reports, out=np.full_like(sums, np.nan), where=reports > 0)
+        return _WithOutcomes(**vars(super().evaluation()), outcomes=outcomes)

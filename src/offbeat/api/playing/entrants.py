@@ -32,20 +32,25 @@ class Entrant:
     """Policy of its run -> names of its agents."""
     policies: Mapping[str, tuple[LoadedPolicy, ...]]
     """Policy -> its versions. For each game one policy is drawn of those that can play the side, and one version of it.
-    """
+    If no policy can play all of the side, each of its parts has a policy, and nothing is drawn."""
 
     @property
     def trained(self) -> Trained:
         """The env and the progress of the training."""
         return next(iter(self.policies.values()))[-1].trained
 
-    def plays(self, agents: Sequence[str]) -> bool:
-        """Whether one of its policies acts for these agents, a side of the game."""
-        return any(set(agents) <= set(self.run_agents[name]) for name in self.policies)
+    def plays(self, side: Sequence[Sequence[str]]) -> bool:
+        """Whether its policies act for these parts of a side. With several parts nothing may be drawn."""
+        versions = [sum(len(self.policies[name]) for name in self._policies_for(part)) for part in side]
+        return all(versions) and (len(side) == 1 or max(versions) == 1)
+
+    def _policies_for(self, agents: Sequence[str]) -> list[str]:
+        """Return the names of the policies that act for all of these agents."""
+        return [name for name in self.policies if set(agents) <= set(self.run_agents[name])]
 
     def policy_of(self, agents: Sequence[str]) -> tuple[LoadedPolicy, Policy | Mixture]:
-        """Return a loaded policy for these agents, and what acts: itself or a mixture."""
-        names = [name for name in self.policies if set(agents) <= set(self.run_agents[name])]
+        """Return a loaded policy for these agents, a part of a side, and what acts: itself or a mixture."""
+        names = self._policies_for(agents)
         versions = [version for name in names for version in self.policies[name]]
         if len(versions) == 1:
             return versions[0], versions[0].policy

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from offbeat.runtime.ray.tasks import TaskPool
 
 Chosen = tuple[LoadedPolicy, Policy | Mixture]
-"""A loaded policy for the agents of a side, and what plays: itself or a mixture."""
+"""A loaded policy for the agents of a part of a side, and what plays: itself or a mixture."""
 OnStep = Callable[[int, int], None]
 """A function of the number of games that have ended, and of all games."""
 
 
 @dataclass(frozen=True)
 class GameSet:
-    """Games with the same policy on each side."""
+    """Games with the same policies on each side."""
 
     policies: tuple[int, ...]
-    """By side: the index of its policy among all that play in the match."""
+    """By part of a side: the index of its policy among all that play in the match."""
     games: int
     """Number of games."""
     seed: int
@@ -125,7 +125,7 @@ def _play_on_node(make_envs: Callable[[], GameEnvs], greedy: bool, games: GameSe
 
 
 def _play(envs: GameEnvs, games: GameSet, greedy: bool, on_step: Callable[[int], None], *policies: Chosen) -> Games:
-    """Play a set of games; `policies`: those of its sides."""
+    """Play a set of games; `policies`: those of the parts of its sides."""
     for index, (loaded, _) in enumerate(policies):
         require_env_fit(loaded, envs.columns[str(index)].spec)
     return play_games(
