@@ -18,6 +18,7 @@ from offbeat.losses.actor_critic import (
 )
 
 numbers = st.floats(-3, 3)
+VALUES = torch.linspace(-3.0, 2.0, 64)
 
 
 @examples(100)
@@ -85,8 +86,16 @@ def test_explained_variance_is_1_for_perfect_values_0_for_a_constant_and_negativ
     assert explained_variance(-targets, targets).item() == pytest.approx(-3)
 
 
-def test_explained_variance_of_constant_targets_is_nan():
-    assert explained_variance(torch.tensor([1.0, 2.0]), torch.ones(2)).isnan()
+@pytest.mark.parametrize(
+    "targets",
+    [
+        torch.ones(64),
+        torch.full((64,), 0.1),  # its mean is rounded
+        VALUES + (1 - VALUES),
+    ],
+)
+def test_explained_variance_of_targets_that_are_constant_but_for_rounding_is_nan(targets):
+    assert explained_variance(VALUES, targets).isnan()
 
 
 def test_metrics_have_no_gradient():
@@ -107,3 +116,5 @@ def test_mismatched_shapes_are_refused_with_their_names():
     for function in (normalized_advantages, effective_sample_size):
         with pytest.raises(ValueError, match=r"\[2, 2\].*\[M\]"):
             function(square)
+    with pytest.raises(ValueError, match="log_ratio has no rows"):
+        effective_sample_size(torch.zeros(0))

@@ -9,6 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+ROUNDING_STEPS = 10
+"""Standard deviation of the targets that may come from rounding alone, in units of the precision of their dtype."""
+
 
 def policy_gradient_loss(log_prob: Tensor, advantages: Tensor) -> Tensor:
     """Return ``-A log pi(a|o)``, [M]: its gradient is the policy gradient (arXiv:1602.01783, section 4).
@@ -57,16 +60,18 @@ def effective_sample_size(log_ratio: Tensor) -> Tensor:
     the weight.
 
     Raises:
-        ValueError: not [M].
+        ValueError: not [M], or without rows.
     """
     check_rows(log_ratio=log_ratio)
+    if not len(log_ratio):
+        raise ValueError("log_ratio has no rows, but at least one is expected")
     weights = (log_ratio - log_ratio.max()).exp()  # the scale of weights cancels out; with this one exp cannot overflow
     return weights.sum().square() / (len(weights) * weights.square().sum())
 
 
 @torch.no_grad()
 def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
-    """Return ``1 - Var(targets - values) / Var(targets)``, a scalar; NaN if the targets do not vary.
+    """Return ``1 - Var(targets - values) / Var(targets)``, a scalar; NaN if the targets vary by rounding errors only.
 
     1 is a perfect prediction; 0 is no better than a constant.
 
@@ -76,7 +81,10 @@ def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     check_rows(values=values, targets=targets)
     total = targets.var(correction=0)
     explained = 1.0 - (targets - values).var(correction=0) / total
-    return torch.where(total > 0, explained, torch.nan)
+    # Targets are values plus corrections, so they have the rounding errors of both.
+    size = torch.cat((values, targets)).square().mean().sqrt()
+    rounding = ROUNDING_STEPS * torch.finfo(targets.dtype).eps * size
+    return torch.where(total.sqrt() > rounding, explained, torch.nan)
 
 
 def check_rows(**tensors: Tensor | None) -> None:
@@ -89,4 +97,7 @@ def check_rows(**tensors: Tensor | None) -> None:
     first, *others = shapes.values()
     if len(first) != 1 or any(shape != first for shape in others):
         given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-        raise ValueError(f"got {given}, but the same shape [M] is expected for all: pass tensor[valid] for each")
+        raise ValueError(
+            f"got {given}, but the same shape [M] is expected for all: pass one value for each row, such as "
+            "tensor[valid] of [T, B], or tensor.squeeze(1) of [M, 1]"
+        )

@@ -63,6 +63,7 @@ def generalized_advantages(
         gae_lambda: 0 gives one-step TD errors, 1 gives the discounted returns minus the values.
 
     Raises:
+        TypeError: an argument is not a tensor.
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid, no_decision)
@@ -110,6 +111,7 @@ def vtrace(
         c_clip: bound on the weight of later TD errors; a smaller bound reduces the variance and slows propagation.
 
     Raises:
+        TypeError: an argument is not a tensor.
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid, no_decision)
@@ -169,6 +171,8 @@ def _accumulate(rows: Tensor, decay: Tensor) -> Tensor:
 def _check(
     rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor, no_decision: Tensor
 ) -> None:
+    _require_tensor("rewards", rewards)
+    _require_tensor("values", values)
     if rewards.ndim != 2 or rewards.shape[0] < 1:
         raise ValueError(f"rewards is {list(rewards.shape)}, but [T, B] with at least one row is expected")
     rows, columns = rewards.shape
@@ -184,6 +188,12 @@ def _check(
             raise ValueError(f"{name} is {mask.dtype}, but a mask is expected: pass {name}.bool()")
 
 
+def _require_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}, but a tensor is expected: pass torch.as_tensor({name})")
+
+
 def _same_shape(name: str, tensor: Tensor, rewards: Tensor) -> None:
+    _require_tensor(name, tensor)
     if tensor.shape != rewards.shape:
         raise ValueError(f"{name} is {list(tensor.shape)}, but {list(rewards.shape)} is expected, the shape of rewards")
