@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,33 @@ class Plain(DQN):
     config_class = PlainConfig
 
 
+@dataclass(frozen=True)
+class ListsConfig(DQNConfig):
+    sizes: list[int] = field(default_factory=list)
+
+
+class Lists(DQN):
+    config_class = ListsConfig
+
+
+@dataclass(frozen=True)
+class EitherConfig(DQNConfig):
+    start: int | str = 3
+
+
+class Either(DQN):
+    config_class = EitherConfig
+
+
+@dataclass(frozen=True)
+class NoDefaultConfig(DQNConfig):
+    doubt: float = field(kw_only=True)
+
+
+class NoDefault(DQN):
+    config_class = NoDefaultConfig  # type: ignore[assignment]
+
+
 class Unset(DQN):
     config_class = None  # type: ignore[assignment]
 
@@ -165,6 +192,8 @@ class Foreign(DQN):
         (("My Algorithm", CarefulDQN), "'My Algorithm' cannot be the name of the algorithm.*'my_algorithm'"),
         (("careful", "my_module"), "'my_module' is not the path of the algorithm: pass 'my_module:MyClass'"),
         (("careful", Plain), r"PlainConfig is not a dataclass: write @dataclass\(frozen=True\) above it"),
+        (("careful", Lists), r"ListsConfig.sizes has the type list\[int\], .* write int, .*tuple\[T, ...\]"),
+        (("careful", Either), r"EitherConfig.start has the type int \| str, which no setting can have"),
         (("careful", Unset), "Unset has config_class None.*`config_class = MyConfig`"),
         (("careful", Foreign), "Foreign has config_class .*EnvConfig.* extends ReplayConfig or OnPolicyConfig"),
         (("careful", make_pole), "make_pole.*but a class is expected"),
@@ -189,6 +218,7 @@ def test_registering_the_same_algorithm_again_is_allowed():
             Taken,
             "registry:Taken has a setting seed, which is already a setting of every run: rename the algorithm's",
         ),
+        (NoDefault, "registry:NoDefault has a setting doubt without a default: pass it, .*--set doubt=0.5"),
         (f"{CODE}:CarfulDQN", f"{CODE}:CarfulDQN does not exist: {CODE} has no CarfulDQN. Did you mean 'CarefulDQN'"),
         ("no_module:DQN", "the module no_module cannot be imported .ModuleNotFoundError.*PYTHONPATH"),
         (CarefulConfig(), "algorithm is CarefulConfig.*but a name is expected, or a class or function"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from inspect import formatannotation
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,8 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import can_read
 from offbeat.core.garbage import pause_collection
 from offbeat.core.threads import forbid_spinning, is_own_process
 
@@ -65,7 +68,20 @@ class AlgorithmEntry:
         own |= {key for key, kind in vars(config).get("__annotations__", {}).items() if "ClassVar" not in str(kind)}
         if own and "__dataclass_fields__" not in vars(config):  # only inherited: its own settings would not exist
             raise ConfigError(f"{config.__qualname__} is not a dataclass: write @dataclass(frozen=True) above it")
+        _require_types(config)
         return config
+
+
+def _require_types(config: type[AlgorithmSettings]) -> None:
+    """Refuse settings with a type that cannot be read."""
+    hints = hints_of(config)
+    for name in (field.name for field in fields(config)):
+        if not can_read(hints[name]):
+            raise ConfigError(
+                f"{config.__qualname__}.{name} has the type {formatannotation(hints[name])}, which no setting can "
+                "have: write int, float, bool, str, Fraction, Literal['one', 'two'], or tuple[T, ...] of one of these; "
+                "T | None and Annotated[T, Bound(...)] of these are possible too"
+            )
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {

@@ -22,7 +22,8 @@ from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.field_definitions import defaults_of, hints_of
+from offbeat.core.field_definitions import defaults_of, hints_of, required
+from offbeat.core.field_texts import example_of, syntax_of
 from offbeat.core.fields import build, in_short, read
 from offbeat.core.threads import usable_cores
 
@@ -68,6 +69,7 @@ def resolve(
     _set_runtime_defaults(runtime, settings_class, given)
     runtime_config = build(RuntimeConfig, runtime, f"{where}, table [runtime]")
     tables[algorithm] = settings_class.with_defaults(settings, given, runtime_config)
+    _require_given(settings_class, algorithm, tables[algorithm])
     return from_tables(tables, where, choice.assignment)
 
 
@@ -108,6 +110,14 @@ def with_settings(config: Config, given: Mapping[str, object]) -> Config:
     algorithm, hints = config.run.algorithm, hints_of(settings)
     _set_given(tables, _table_of_keys(algorithm, settings), given, algorithm=algorithm, own=hints)
     return from_tables(tables, settings_list(algorithm))
+
+
+def _require_given(settings: type[AlgorithmSettings], algorithm: str, table: Mapping[str, object]) -> None:
+    """Refuse a table without a setting that has no default."""
+    hints = hints_of(settings)
+    for name in (field.name for field in required(settings) if field.name not in table):
+        syntax = syntax_of(name, hints[name], example_of(hints[name]))
+        raise ConfigError(f"{algorithm} has a setting {name} without a default: pass it, for example, {syntax}")
 
 
 def _refuse_swapped(algorithm: str, env: str) -> None:

@@ -225,6 +225,20 @@ _SCALARS = {
 }
 
 
+def can_read(hint: Any) -> bool:
+    """Whether `read` converts text to this type, as a setting needs it."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return can_read(args[0])
+    if origin is Literal:
+        return all(isinstance(choice, str) for choice in args)
+    if origin in (Union, UnionType):
+        return len(args) == 2 and NoneType in args and all(can_read(arg) for arg in args if arg is not NoneType)
+    if origin is tuple:
+        return args[1:] == (...,) and can_read(args[0])
+    return isinstance(hint, type) and hint in _SCALARS
+
+
 def build(config: type[T], values: object, where: str, remedy: str = "", *, prefix: str = "") -> T:
     """Build a config from values by field name, each read and checked.
 
