@@ -17,7 +17,7 @@ from tests.support.matrix import OF_ALGORITHM
 from torch import Tensor, nn
 
 from offbeat.algorithms.a2c import A2C
-from offbeat.algorithms.base import LossResult, Minibatch, ParameterGroup, Stage
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.crossq import CrossQ
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.off_policy import OffPolicy
@@ -31,6 +31,7 @@ from offbeat.api.resume import resume
 from offbeat.api.train import train
 from offbeat.core.errors import ConfigError, RunFailed, UnsavedTensor
 from offbeat.core.types import Array, EnvSpec, Field, Tree
+from offbeat.losses.advantages import Targets
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import PolicyNetwork, Uniform
@@ -122,10 +123,85 @@ class YieldsWithoutGradientsPPO(PPO):
             yield from super().minibatches(batch, random)
 
 
-@pytest.mark.parametrize(("own", "shards"), [(DetachedPPO, 1), (DetachedPPO, 2), (YieldsWithoutGradientsPPO, 1)])
+class DetachedPolicyA2C(A2C):
+    """Returns a loss of the policy without gradients, so that only the critic would learn."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
+        return super().policy_loss(log_prob.detach(), advantages, minibatch)
+
+
+@pytest.mark.parametrize(
+    ("own", "shards"),
+    [(DetachedPPO, 1), (DetachedPPO, 2), (YieldsWithoutGradientsPPO, 1), (DetachedPolicyA2C, 1)],
+)
 def test_a_loss_without_gradients_is_refused_by_the_name_of_its_method(tmp_path, own, shards):
-    with pytest.raises(RunFailed, match=r"^\w+\.loss returned a loss without gradients.*must not yield inside"):
+    with pytest.raises(
+        RunFailed, match=r"^\w+\.(policy_)?loss returned a loss without gradients.*must not yield inside"
+    ):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
+
+
+class BareAdvantagesA2C(A2C):
+    """Returns a tensor in place of Targets."""
+
+    def estimate(self, batch: Batch, values: Tensor) -> Any:
+        return super().estimate(batch, values).advantages
+
+
+class MoreRowsA2C(A2C):
+    """Returns value targets [T + 1, B]."""
+
+    def estimate(self, batch: Batch, values: Tensor) -> Targets:
+        return super().estimate(batch, values)._replace(value_targets=values)
+
+
+class ForgottenMinibatchesPPO(PPO):
+    """Does not return what it calls."""
+
+    def minibatches(self, batch: Batch, random: np.random.Generator) -> Any:
+        super().minibatches(batch, random)
+
+
+class ForgottenMetricsDQN(DQN):
+    """Does not return what it calls."""
+
+    def finish(self, observations: Batch) -> Any:
+        super().finish(observations)
+
+
+class NoKLPPO(PPO):
+    """Reports no KL."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
+        return LossResult(super().policy_loss(log_prob, advantages, minibatch).loss, {})
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "words"),
+    [
+        (BareAdvantagesA2C, ON_POLICY, r"\.estimate returned a Tensor, but Targets.*\[32, 8\] is expected"),
+        (MoreRowsA2C, ON_POLICY, r"\.estimate returned Targets of the shapes \[32, 8\] and \[33, 8\], but Targets"),
+        (ForgottenMinibatchesPPO, ON_POLICY, r"\.minibatches returned a NoneType, but an iterator .*`yield minibatch`"),
+        (ForgottenMetricsDQN, REPLAY, r"\.finish returned a NoneType, but a dict of metrics is expected"),
+        (NoKLPPO, {**ON_POLICY, "kl_target": 0.01}, " has no metric approx_kl, which kl_target needs: add it"),
+    ],
+)
+def test_a_result_that_cannot_be_used_is_refused_by_the_name_of_its_method(tmp_path, own, settings, words):
+    with pytest.raises(RunFailed, match=rf"^(the loss of )?{own.__name__}{words}"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
+
+
+class ForgottenSuperPPO(PPO):
+    """Registers only what is its own."""
+
+    def register(self, storage: Storage) -> None:
+        self.count = storage.register("count", torch.zeros(1))
+
+
+def test_a_register_that_does_not_call_that_of_its_base_is_refused_before_the_run(tmp_path):
+    with pytest.raises(ConfigError, match=r"^ForgottenSuperPPO\.register does not call super\(\)\.register\(storage\)"):
+        train(ForgottenSuperPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+    assert not (tmp_path / "run").exists()
 
 
 MINIBATCH = ("observation", "action", "reference_log_prob", "advantage", "value_target", "proximal_value", "rows")
@@ -256,18 +332,6 @@ class WordPPO(PPO):
         return {**super().finish(batch), "mine/speed": "fast"}
 
 
-class SpeedPPO(PPO):
-    """Reports its own idea of speed under the name of the run's."""
-
-    def finish(self, batch: Any) -> dict[str, float]:
-        return {**super().finish(batch), "sps": 1e9}
-
-
-def test_a_metric_with_the_name_of_one_of_the_run_is_refused(tmp_path):
-    with pytest.raises(RunFailed, match=r"returned 'sps', which is the name of another metric"):
-        train(SpeedPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
-
-
 class EntropyPPO(PPO):
     """Reports its own idea of entropy under the name of the algorithm's."""
 
@@ -276,11 +340,51 @@ class EntropyPPO(PPO):
         return result._replace(metrics={**result.metrics, "entropy": 1.0})
 
 
-def test_a_metric_of_the_policy_loss_with_the_name_of_one_of_the_algorithm_is_refused(tmp_path):
-    with pytest.raises(
-        RunFailed, match=r"^EntropyPPO\.policy_loss returned 'entropy', which is the name of another metric"
-    ):
-        train(EntropyPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+class FinishDQN(DQN):
+    """Reports a metric of the loss again after the updates."""
+
+    def finish(self, observations: Batch) -> dict[str, float]:
+        return {**super().finish(observations), "q_mean": -7.0}
+
+
+class RateDQN(DQN):
+    """Reports its own idea of the learning rate."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        result = super().loss(minibatch)
+        return result._replace(metrics={**result.metrics, "learning_rate": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "owners", "name"),
+    [
+        (EntropyPPO, ON_POLICY, "EntropyPPO.policy_loss", "entropy"),
+        (FinishDQN, REPLAY, "DQN.loss and FinishDQN.finish", "q_mean"),
+        (RateDQN, REPLAY, "RateDQN.loss", "learning_rate"),
+    ],
+)
+def test_a_metric_with_the_name_of_another_is_refused(tmp_path, own, settings, owners, name):
+    with pytest.raises(RunFailed, match=rf"^{owners} returned '{name}', which is the name of another metric"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sps",
+        "replay_size",
+        "slots_filled",
+        "eval_return_mean",
+        "memory_main_mb",
+        "info/wind_mean",
+        "policies/a/elo",
+        "",
+    ],
+)
+def test_a_metric_with_the_name_of_one_of_the_run_or_none_is_refused(name):
+    why = "the name of another metric" if name else "empty"
+    with pytest.raises(RunFailed, match=f"^FinishDQN.finish returned '{name}', which is {why}"):
+        UpdateMetrics().add({name: 7.0}, FinishDQN.finish)
 
 
 class AttachedPPO(PPO):

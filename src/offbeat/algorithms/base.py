@@ -5,7 +5,7 @@ T is the unroll's length in env steps, B the columns of a batch, M the rows of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import Array, EnvSpec, Field, Tree
+from offbeat.losses.advantages import Targets
+from offbeat.metrics.checks import refused_name
 from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec, contradictions
@@ -265,10 +267,10 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
             return result
         given = f"of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"that is {loss!r}"
         raise RunFailed(
-            f"{_name_of(method)} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`"
+            f"{name_of(method)} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`"
         )
     raise RunFailed(
-        f"{_name_of(method)} returned a {type(result).__name__}, but a LossResult is expected: write "
+        f"{name_of(method)} returned a {type(result).__name__}, but a LossResult is expected: write "
         "`return LossResult(loss, {})`, a class of offbeat.algorithms.base. The loss is a scalar tensor, and the dict "
         "has metrics to report"
     )
@@ -282,9 +284,52 @@ def require_other_names(metrics: Collection[str], taken: Collection[str], method
     """
     for name in metrics:
         if name in taken:
-            raise RunFailed(
-                f"{_name_of(method)} returned {name!r}, which is the name of another metric: use another name"
-            )
+            raise refused_name(name_of(method), name)
+
+
+def require_minibatches(result: object, method: Callable[..., Any]) -> Iterable[Minibatch]:
+    """Return the result of `minibatches`, which may be the user's.
+
+    Raises:
+        RunFailed: it is no iterator of minibatches.
+    """
+    if isinstance(result, Iterable) and not isinstance(result, Mapping):
+        return result
+    raise RunFailed(
+        f"{name_of(method)} returned a {type(result).__name__}, but an iterator of minibatches is expected: write "
+        "`yield minibatch`, or `return super().minibatches(batch, random)`"
+    )
+
+
+def require_targets(result: object, shape: torch.Size, method: Callable[..., Any]) -> Targets:
+    """Return the result of `estimate`, which may be the user's; `shape`: that of a batch, [T, B].
+
+    Raises:
+        RunFailed: it is no `Targets`, or has tensors of other shapes.
+    """
+    given = f"a {type(result).__name__}"
+    if isinstance(result, Targets):
+        shapes = [list(getattr(tensor, "shape", ())) for tensor in result]
+        if shapes == [list(shape)] * 2:
+            return result
+        given = f"Targets of the shapes {' and '.join(map(str, shapes))}"
+    raise RunFailed(
+        f"{name_of(method)} returned {given}, but Targets(advantages, value_targets), a class of "
+        f"offbeat.losses.advantages, with two tensors [T, B] = {list(shape)} is expected"
+    )
+
+
+def require_metrics(metrics: object, method: Callable[..., Any]) -> None:
+    """Refuse metrics of a method, which may be the user's, that are no dict.
+
+    Raises:
+        RunFailed: with the type.
+    """
+    if not isinstance(metrics, Mapping):
+        raise RunFailed(
+            f"{name_of(method)} returned a {type(metrics).__name__}, but a dict of metrics is expected, such as "
+            "{'my_metric': value}, or {} for none"
+        )
 
 
 def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.Tensor:
@@ -297,12 +342,12 @@ def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.T
     if result.loss.requires_grad:
         return result.loss
     raise RunFailed(
-        f"{_name_of(method)} returned a loss without gradients: it depends on no parameter. Compute it outside of "
+        f"{name_of(method)} returned a loss without gradients: it depends on no parameter. Compute it outside of "
         "torch.no_grad(), from tensors that are not detached. A generator, such as `minibatches`, must not yield "
         "inside of torch.no_grad(): gradients would be off in the loss too"
     )
 
 
-def _name_of(method: Callable[..., Any]) -> str:
+def name_of(method: Callable[..., Any]) -> str:
     """Return the qualified name of a method, for messages."""
     return getattr(method, "__qualname__", None) or repr(method)

@@ -35,8 +35,11 @@ from offbeat.algorithms.base import (
     ParameterGroup,
     Shard,
     Stage,
+    name_of,
+    require_gradients,
     require_loss_result,
     require_other_names,
+    require_targets,
 )
 from offbeat.algorithms.batch_network import (
     BatchNetwork,
@@ -97,6 +100,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     """The learners that compute the shards of each update together."""
     maxima: frozenset[str] = frozenset()
     """Names of the outputs of `loss` that are maxima over the rows, see `Stage.maxima`."""
+    _registered = False
+    """Whether all `register` of the base classes were called."""
 
     def __init__(
         self,
@@ -117,10 +122,15 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             corrected: whether V-trace corrects for older policies, see `OnPolicyConfig.corrects`.
             device: device of the learner's tensors.
             storage: registers the tensors that learning changes; None: private to this process.
+
+        Raises:
+            ConfigError: `register` of a subclass does not call that of its base.
         """
         self.config, self.spec, self.corrected, self.device = config, spec, corrected, device
         storage = storage or PrivateStorage()
         self.register(storage)
+        if not self._registered:
+            raise ConfigError(f"{name_of(self.register)} does not call super().register(storage): add it")
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         self.network = self.make_network(generator).to(device)
         self.parameters = FlatParameters(self.network, ACTOR_CRITIC, storage)
@@ -141,13 +151,14 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """Runs the network on batches and minibatches."""
         self.stages: tuple[Stage, ...] = self.make_stages(self._fast)
 
-    def register(self, storage: Storage) -> None:
+    def register(self, storage: Storage) -> None:  # noqa: ARG002
         """Register tensors that the algorithm learns or counts in addition to the network.
 
         Called by `__init__` before the network is made; `config` and `spec` are set. Use the tensor that
         ``storage.register(name, initial)`` returns: in lock-free runs all workers share it. Add it to `arrays` or
-        `state`, so that checkpoints have it. PPO registers a tensor too, so call `super().register(storage)`.
+        `state`, so that checkpoints have it. Base classes register tensors too, so call `super().register(storage)`.
         """
+        self._registered = True
 
     def make_network(self, generator: torch.Generator) -> ActorCritic:
         """Return a new network with random initial weights from `generator`.
@@ -249,7 +260,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """
         return_unit = self._statistics.return_unit
         values = values * return_unit
-        targets = self.estimate(batch, values)
+        targets = require_targets(self.estimate(batch, values), values[:-1].shape, self.estimate)
         return {
             "advantage": targets.advantages,
             "value_target": targets.value_targets / return_unit,
@@ -315,16 +326,18 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         config, (distribution, values) = self.config, self.batch_network.outputs(minibatch)
         advantages = advantages_of(minibatch, normalize=config.normalize_advantages)
         log_prob = distribution.log_prob(minibatch["action"])
-        policy_loss, metrics, outputs = require_loss_result(
-            self.policy_loss(log_prob, advantages, minibatch), self.policy_loss
-        )
+        result = require_loss_result(self.policy_loss(log_prob, advantages, minibatch), self.policy_loss)
+        policy_loss = result.loss
         assert isinstance(policy_loss, Tensor)
+        if torch.is_grad_enabled():  # else the whole loss has no gradients, which is refused where it is differentiated
+            require_gradients(result, self.policy_loss)
         value_loss = weighted_value_loss(self.value_loss(values, minibatch), minibatch)
         entropy = distribution.entropy().mean()
         loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        require_other_names(metrics, losses, self.policy_loss)
-        return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **metrics}, outputs)
+        require_other_names(result.metrics, losses, self.policy_loss)
+        detached = {name: part.detach() for name, part in losses.items()}
+        return result._replace(loss=loss, metrics={**detached, **result.metrics})
 
     def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
         """Return the mean loss of the policy, a scalar tensor, with metrics to report and outputs for `after_update`.

@@ -35,7 +35,7 @@ from offbeat.algorithms.rows import (
 )
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.checks import Example
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import Count, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.losses.actor_critic import effective_sample_size
@@ -174,6 +174,7 @@ class PPO(OnPolicy[PPOConfig]):
     maxima = frozenset({"ratio_deviation"})
 
     def register(self, storage: Storage) -> None:
+        super().register(storage)
         self.clip = self.config.clip
         """The clip of this learning step, see `clip_schedule`."""
         self._adapted_rate = storage.register("learning_rate", torch.zeros(1, dtype=torch.float64))
@@ -269,9 +270,17 @@ class PPO(OnPolicy[PPOConfig]):
 
     def after_update(self, result: LossResult) -> None:
         if self.config.kl_target is not None:
-            self._epoch_kl.append(result.metrics["approx_kl"])
+            self._epoch_kl.append(self._kl_of(result))
         if self._first_deviation is None:
             self._first_deviation = result.outputs.get("ratio_deviation")
+
+    def _kl_of(self, result: LossResult) -> Tensor | float:
+        if "approx_kl" in result.metrics:
+            return result.metrics["approx_kl"]
+        raise RunFailed(
+            f"the loss of {type(self).__qualname__} has no metric approx_kl, which kl_target needs: add it to the "
+            "metrics that policy_loss returns, or leave kl_target out"
+        )
 
     # --- after the updates ----------------------------------------------------------------------------------
 

@@ -162,13 +162,12 @@ def adaptation_key(episode: int, statistic: str) -> str:
 METRICS: dict[str, str] = {name: what for group in GROUPS.values() for name, what in group.items()}
 """name -> description: the keys of a line, in order."""
 
-_PREFIXES_OF_RUN = ("info/", ADAPTATION, MEMORY)
-_OF_RUN = frozenset(
-    {name for group in ("progress", "speed", "return", "health", "time", "memory") for name in GROUPS[group]}
-    | {name for name in GROUPS["waits"] if name.endswith(("_s", "_fraction"))}
-)
+_PREFIXES_OF_RUN = ("info/", "policies/", ADAPTATION, MEMORY)
+_OF_ALGORITHMS = ("learning", "dqn", "sac", "tasks")
+"""The groups with metrics that algorithms report."""
+_OF_RUN = frozenset(name for group, names in GROUPS.items() if group not in _OF_ALGORITHMS for name in names)
 
 
 def is_of_run(name: str) -> bool:
-    """Whether the run itself writes a metric of this name: no learning step and no callback can give it."""
+    """Whether the run itself writes a metric of this name: no algorithm and no callback can give it."""
     return name in _OF_RUN or name.startswith(_PREFIXES_OF_RUN)

@@ -10,12 +10,10 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from offbeat.core.errors import RunFailed
 from offbeat.core.types import policy_key
 from offbeat.metrics import timings as timed
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.counters import Counters
-from offbeat.metrics.names import is_of_run
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import KINDS, Timings
 
@@ -71,29 +69,6 @@ _STEP_MS = {
 """Milliseconds of a learning step: metric -> names in `Timings`, whose sum it is."""
 
 
-def metric_value(name: str, value: Any) -> float:
-    """Return a metric of an algorithm, which is a number, or an array or tensor with one element.
-
-    Raises:
-        RunFailed: it is something else.
-    """
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise _not_a_number(name, value) from error
-
-
-def _not_a_number(name: str, value: object) -> RunFailed:
-    if shape := getattr(value, "shape", ()):
-        return RunFailed(
-            f"the algorithm returned the metric {name!r} with the shape {tuple(shape)}, but a number is expected: pass "
-            "one metric for each value, or their mean"
-        )
-    return RunFailed(
-        f"the algorithm returned the metric {name!r} = {value!r}, but a number is expected: pass float(...)"
-    )
-
-
 class PeriodMetrics:
     """Collects what happens in a period; `values` has the metrics of the last period that ended."""
 
@@ -114,18 +89,9 @@ class PeriodMetrics:
         """Total seconds at the end of the last period."""
 
     def add_learning_step(self, metrics: Mapping[str, float], policy: str) -> None:
-        """Add the metrics of one learning step of a policy.
-
-        Raises:
-            RunFailed: the algorithm, which may be the user's, has given something else than a number, or the name of
-                a metric of the run, where one of the two values would be lost.
-        """
+        """Add the metrics of one learning step of a policy."""
         for name, value in metrics.items():
-            if is_of_run(name):
-                raise RunFailed(
-                    f"the algorithm returned {name!r}, which is the name of another metric: use another name"
-                )
-            self._metrics[policy_key(policy, name)].append(metric_value(name, value))
+            self._metrics[policy_key(policy, name)].append(value)
 
     def end(self, counters: Counters, timings: Timings, infos: Mapping[str, float | None]) -> None:
         """End the period: set `values` and, if it made updates, the bottleneck report. The next period starts.

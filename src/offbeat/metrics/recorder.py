@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from offbeat.core.errors import RunFailed
 from offbeat.core.messages import ignore
 from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
 from offbeat.metrics.bottleneck import BottleneckReport
+from offbeat.metrics.checks import refused_name
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.episode_window import EpisodeWindow, metrics_of_all
 from offbeat.metrics.info_metrics import InfoMetrics
@@ -150,10 +150,8 @@ class Recorder:
         """Refuse a name that a callback has given to a metric, if another metric of the run has it."""
         for name in names:
             taken = any(name in metrics for metrics in (self._given, self._evaluation, METRICS, self._period.values))
-            if taken or is_of_run(name):
-                raise RunFailed(
-                    f"{owner_of(name)} returned {name!r}, which is the name of another metric: use another name"
-                )
+            if taken or not name or is_of_run(name):
+                raise refused_name(owner_of(name), name)
 
     def evaluation_failed(self) -> None:
         """Count an evaluation without a result."""

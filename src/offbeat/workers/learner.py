@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
+from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm, require_minibatches
 from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import key_of, stream
 from offbeat.core.types import NOT_ENDED
@@ -50,37 +50,36 @@ class Learned:
     """[2, K]: sums and counts of the numbers in the infos of its data, in the order of `EnvSpec.info`."""
 
     @classmethod
-    def of_step(cls, taken: Taken, step: int, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
+    def of_step(cls, taken: Taken, step: int, updates: int, collected: UpdateMetrics) -> Learned:
         """Return the result of a learning step. Env steps, episodes and lag are those of the first use of the data.
 
         Args:
             taken: the data of the step.
             step: its number.
             updates: updates of the step, refused ones included.
-            refused: updates that were not applied.
-            metrics: metrics of the updates.
+            collected: metrics of the step.
         """
         if not taken.is_first_use:
-            return cls.without_rows(updates, refused, metrics)
-        rows, lag = taken.rows, step - taken.versions
+            return cls.without_rows(updates, collected)
+        rows = taken.rows
         ended = rows["episode_length"] != NOT_ENDED
-        lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
+        collected.add_spread("policy_lag", step - taken.versions)
         return cls(
             env_steps=env_steps_in(rows),
             agent_steps=int(rows["valid"].sum()),
             updates=updates,
-            refused=refused,
-            metrics={**metrics, **{name: float(value) for name, value in lags.items()}},
+            refused=collected.refused,
+            metrics=collected.summary(),
             episode_returns=rows["episode_return"][ended],
             episode_lengths=rows["episode_length"][ended],
             info=_info_sums(rows.get("info", np.zeros((0, 0, 0)))),
         )
 
     @classmethod
-    def without_rows(cls, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
+    def without_rows(cls, updates: int, collected: UpdateMetrics) -> Learned:
         """Return the result of a learning step without new data; the arguments are those of `of_step`."""
-        none = np.zeros(0)
-        return cls(0, 0, updates, refused, dict(metrics), none, none.astype(np.int32), np.zeros((2, 0)))
+        none, metrics = np.zeros(0), collected.summary()
+        return cls(0, 0, updates, collected.refused, metrics, none, none.astype(np.int32), np.zeros((2, 0)))
 
 
 def _info_sums(info: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -151,6 +150,10 @@ class Learner(ABC):
     def learn(self, step: int, progress: float) -> Learned:
         """Make learning step `step` and publish version `step + 1`; `progress`: training progress, from 0 to 1."""
 
+    def _own_metrics(self, rates: Mapping[str, float]) -> dict[str, float]:
+        """Return metrics of the encoders, and the largest learning rate of the parameter groups."""
+        return {**self._encoder_metrics.read(), "learning_rate": max(rates.values())}
+
     @abstractmethod
     def rehearse(self, step: int) -> float:
         """Repeat updates of a step, to measure their time; return the number of env steps that they stand for."""
@@ -195,20 +198,20 @@ class UnrollLearner(Learner):
         batch = self._algorithm.prepare(taken.batch)
         prepared = clock()
         update_metrics, updates = UpdateMetrics(), 0
-        for minibatch in self._algorithm.minibatches(batch, self._random(step)):
+        minibatches = self._algorithm.minibatches(batch, self._random(step))
+        for minibatch in require_minibatches(minibatches, self._algorithm.minibatches):
             self._updates.apply(updates, minibatch, rates, update_metrics)
             updates += 1
         updated = clock()
         if taken.is_first_use:
             self._algorithm.update_statistics(batch)
-        metrics = self._algorithm.finish(batch)
+        update_metrics.add(self._algorithm.finish(batch), self._algorithm.finish)
         self.publish(step + 1, progress)
         self.timings.add(PREPARE, prepared - loaded)
         self.timings.add(UPDATE, updated - prepared)
         self.timings.add("learn", clock() - started)
-        metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read()}
-        metrics["learning_rate"] = max(rates.values())
-        return Learned.of_step(taken, step, updates, update_metrics.refused, {**metrics, **self.feed.use_metrics(step)})
+        update_metrics.add(self._own_metrics(rates) | self.feed.use_metrics(step))
+        return Learned.of_step(taken, step, updates, update_metrics)
 
     def rehearse(self, step: int) -> float:
         self.learn(step, 0.0)
@@ -220,7 +223,7 @@ class UntrainedLearner(Learner):
 
     def learn(self, step: int, progress: float) -> Learned:
         self.publish(step + 1, progress)
-        return Learned.without_rows(0, 0, {})
+        return Learned.without_rows(0, UpdateMetrics())
 
     def rehearse(self, step: int) -> float:
         return self.learn(step, 0.0).env_steps

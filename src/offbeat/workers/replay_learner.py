@@ -26,12 +26,11 @@ class ReplayLearner(Learner):
         for sampled in self._minibatches(step, taken.due):
             self._update(sampled, rates, update_metrics)
         self.feed.count(taken.due)
-        metrics = self._algorithm.finish(taken.batch)
+        update_metrics.add(self._algorithm.finish(taken.batch), self._algorithm.finish)
         self.publish(step + 1, progress)
         self.timings.add("learn", clock() - started)
-        replay_metrics = {**self.feed.ratio_metrics(), **self.feed.sizes(), "learning_rate": max(rates.values())}
-        metrics = {**update_metrics.summary(), **metrics, **self._encoder_metrics.read(), **replay_metrics}
-        return Learned.of_step(taken, step, taken.due, update_metrics.refused, metrics)
+        update_metrics.add(self._own_metrics(rates) | self.feed.ratio_metrics() | self.feed.sizes())
+        return Learned.of_step(taken, step, taken.due, update_metrics)
 
     def _minibatches(self, step: int, updates: int) -> Iterator[Sampled]:
         """Yield the minibatches of this number of updates of a learning step."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Shard, Stage
 from offbeat.core.errors import RunFailed
-from offbeat.metrics.period_metrics import metric_value
+from offbeat.metrics.checks import metric_value
 from offbeat.models.collective import tree_sum
 
 

@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms.base import Algorithm, Minibatch, Stage
+from offbeat.algorithms.base import Algorithm, Minibatch, Stage, name_of, require_metrics
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
-from offbeat.metrics.period_metrics import metric_value
+from offbeat.metrics.checks import metric_value, refused_name
+from offbeat.metrics.names import is_of_run
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.models.flat import FlatAdam
 from offbeat.workers.stages import make_applier
 
+Source = Callable[..., Any] | None
 REFUSED_IN_A_ROW = 100
 """Number of refused updates, without one between them in which all stages were applied, at which the run fails."""
 
 
 class UpdateMetrics:
-    """Metrics of the updates of one learning step. Tensors are read only in `summary`, at the end of the step."""
+    """Metrics of the updates of one learning step, and those that are reported beside them.
+
+    Each name belongs to one source: a method that may be the user's, or None, which is the learner. Tensors are read
+    only in `summary`, at the end of the step.
+    """
 
     def __init__(self) -> None:
         self.refused = 0
         """Updates that were not applied because the loss or a gradient was not finite."""
+        self._sources: dict[str, Source] = {}
         self._values: dict[str, list[Any]] = defaultdict(list)
         self._minima: dict[str, float] = {}
         self._maxima: dict[str, float] = {}
 
-    def add(self, metrics: Mapping[str, Any]) -> None:
+    def add(self, metrics: Mapping[str, Any], source: Source = None) -> None:
+        """Add a value of each metric.
+
+        Raises:
+            RunFailed: `metrics` is no dict, or a name is also that of a metric of another source or of the run, where
+                one of the values would be lost.
+        """
+        if source is not None:
+            require_metrics(metrics, source)
         for name, value in metrics.items():
+            self._claim(name, source)
             self._values[name].append(value)
 
     def add_spread(self, name: str, values: Array) -> None:
@@ -43,6 +59,15 @@ class UpdateMetrics:
         self._values[f"{name}_mean"].append(float(values.mean()))
         self._minima[min_name] = min(self._minima.get(min_name, math.inf), float(values.min()))
         self._maxima[max_name] = max(self._maxima.get(max_name, -math.inf), float(values.max()))
+
+    def _claim(self, name: str, source: Source) -> None:
+        if name not in self._sources:
+            if source is not None and (not name or is_of_run(name)):
+                raise refused_name(name_of(source), name)
+            self._sources[name] = source
+        elif self._sources[name] != source:
+            owners = [name_of(each) for each in (self._sources[name], source) if each is not None]
+            raise refused_name(" and ".join(owners), name)
 
     def summary(self) -> dict[str, float]:
         """Return the mean of each metric over the updates, and the minima and maxima of those from `add_spread`."""
@@ -152,7 +177,8 @@ class Updates:
         for stage, result, norm in applied:
             if stage.after is not None:
                 stage.after(result)
-            collected.add({**result.metrics, _norm_name(stage, self._algorithm): norm})
+            collected.add({_norm_name(stage, self._algorithm): norm})
+            collected.add(result.metrics, stage.loss)
         return len(applied) == len(stages)
 
     def _refuse(self, collected: UpdateMetrics) -> None:
