@@ -165,9 +165,10 @@ def test_the_dashboard_fits_the_terminal_and_shows_the_run(width):
     ]
     parts += ["42%", "42k / 100k", "ETA 0:28", "213.4", "480.2", "best 500.0", "0/0.8/1", "2.1k", "3 refused"]
     parts += ["-8.00 to 2,500", "312M + 1.23G children"]
-    parts += ["act", "25.0%", "update", "50.0%", "training", "so far"]
+    parts += ["act", "25.0%", "update", "50.0%", "other work", "training", "so far"]
     for part in parts:
         assert part in shown
+    assert "publish" not in shown, "its share is 0"
 
 
 @pytest.mark.parametrize("width", [1, 5, 20, 40, 60])
@@ -295,12 +296,15 @@ def test_return_evaluation_and_time_left_are_in_the_first_80_columns_of_a_line()
     assert beginning.startswith(" 34% 33.9k/100k env steps  return -205.6  eval 223.0 (best 223.0)  ETA 12:14")
 
 
+@pytest.mark.parametrize(
+    ("value", "shown_value"), [(0.52, "0.52"), (5.278e-07, "5.28e-07"), (-5.278e-107, "-5.28e-107")]
+)
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_the_dashboard_shows_losses_kl_entropy_and_the_infos_that_are_logged(width):
-    learning = {"losses": {"policy": -0.0123, "value": 0.52}, "approx_kl": 0.00521, "entropy": 0.612}
+def test_the_dashboard_shows_losses_kl_entropy_and_the_infos_that_are_logged(width, value, shown_value):
+    learning = {"losses": {"policy": -0.0123, "value": value}, "approx_kl": 0.00521, "entropy": 0.612}
     shown = picture(width, status(42_000, **learning, infos={"success": 0.75, "distance": None}, **WAITS))
     assert len(shown.splitlines()) <= 25
-    assert "policy loss    -0.0123     value 0.52" in shown
+    assert f"policy loss    -0.0123     value {shown_value} " in shown
     assert "KL             0.00521     entropy 0.612" in shown
     assert "success        0.75" in shown
     assert "distance       -" in shown

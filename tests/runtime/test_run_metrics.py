@@ -40,7 +40,8 @@ def metrics_of(parts: Parts, runtime: str = "processes", **services: Any) -> Run
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_the_report_of_a_resumed_run_names_only_the_restarts_since_the_resume(parts, restarts):
-    metrics = metrics_of(parts)
+    shown: list[Status] = []
+    metrics = metrics_of(parts, show_status=shown.append, signals=SimpleNamespace(received=None))
     saved = Counters(env_steps=100, updates=1, actor_restarts=1)
     metrics.restore(Recorder([]).state(Timings()), saved)
     metrics.start_clock()
@@ -48,6 +49,8 @@ def test_the_report_of_a_resumed_run_names_only_the_restarts_since_the_resume(pa
     metrics.conclude(Counters(env_steps=200, updates=2, actor_restarts=1 + restarts))
     assert ("actors were restarted once" in metrics.bottleneck) == (restarts == 1)
     assert metrics.bottleneck.startswith("actor-bound: ")
+    metrics.show("saving", Counters(), metrics.bottleneck, None)
+    assert (shown[0].actor_wait_fraction, shown[0].learner_wait_fraction) == (0.0, 0.9)
 
 
 @pytest.mark.parametrize("updates", [0, 1])

@@ -34,6 +34,8 @@ class Clock:
 
 def status(env_steps: int, **figures: Any) -> Status:
     timings = Timings()
-    timings.merge({"act": 1.0, "learn/update": 2.0, "wait/actor": 1.0})
+    timings.merge(
+        {"act": 1.0, "learn/update": 2.0, "learn/publish": 0.0, "wait/actor": 1.0, "wait/actor/other_work": 0.5}
+    )
     usual: dict[str, Any] = {"steps": 100_000, "updates": env_steps // 10, "timings": timings}
     return Status(env_steps=env_steps, **{**usual, **figures})

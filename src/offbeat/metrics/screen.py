@@ -34,6 +34,7 @@ _WIDE = 76
 _ROOMY = 96
 """Smallest width, in characters, at which the wait metrics have their full names."""
 _LEFT_WIDTH = 40
+"""Smallest width, in characters, of the metrics beside the timings. Longer numbers make it larger."""
 _NAME_WIDTH = 15
 _SHARE_WIDTH = 6
 _COLORS = {
@@ -155,7 +156,7 @@ class Screen:
             ("updates", compact(status.updates), refused, "bold red"),
             ("memory", *_memory(status), "bright_black"),
         ]
-        return _lines(Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows)
+        return _lines(Text.assemble(f"{name:14} {value:11} ", (note, style)) for name, value, note, style in rows)
 
     def _speed(self) -> Text:
         windows = _filled(self._rates)
@@ -203,7 +204,7 @@ def _learning_rows(status: Status) -> list[tuple[str, str, str, str]]:
 def _memory(status: Status) -> tuple[str, str]:
     """Return the memory of the main process and of its children, in bytes, and a label."""
     each = [1e6 * value for value in (status.memory_main_mb, status.memory_children_mb) if value is not None]
-    return " + ".join(map(compact, each)) or "-", " children" if len(each) > 1 else ""
+    return " + ".join(map(compact, each)) or "-", "children" if len(each) > 1 else ""
 
 
 def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
@@ -232,9 +233,9 @@ class TimeTree:
         """Draw for the width of the console; a narrow one has no bars."""
         glyph = "=" if options.ascii_only else "■"
         room = max(0, options.max_width - _NAME_WIDTH - _SHARE_WIDTH)
-        yield Text("where all workers' time goes", style="bold")
+        yield Text("all workers' time so far", style="bold")
         for branch, kind, depth in _walk(self._branches):
-            name = "  " * depth + branch.name
+            name = "  " * depth + branch.name.replace("_", " ")
             color = _COLORS.get(kind, "white")
             style, bar_style = ("", color) if depth == 0 else ("bright_black", f"dim {color}")
             bar = glyph * round(branch.share * room)
@@ -308,7 +309,7 @@ def _side_by_side(left: RenderableType, right: RenderableType, width: int) -> Re
     if width < _WIDE:
         return Group(left, Text(), right)
     halves = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    halves.add_column(width=_LEFT_WIDTH)
+    halves.add_column(min_width=_LEFT_WIDTH, no_wrap=True)
     halves.add_column(ratio=1)
     halves.add_row(left, right)
     return halves
@@ -327,6 +328,8 @@ def _filled(rates: Rates) -> list[tuple[str, float]]:
 
 
 def _walk(branches: tuple[Branch, ...], kind: str = "", depth: int = 0) -> Iterator[tuple[Branch, str, int]]:
+    """Yield each branch with its kind and its depth; of the children only those with a share that is not shown as 0."""
     for branch in branches:
-        yield branch, kind or branch.name, depth
-        yield from _walk(branch.children, kind or branch.name, depth + 1)
+        if depth == 0 or round(branch.share, 3) > 0:
+            yield branch, kind or branch.name, depth
+            yield from _walk(branch.children, kind or branch.name, depth + 1)

@@ -120,12 +120,17 @@ class RunMetrics:
     def conclude(self, counters: Counters) -> None:
         """Report the bottleneck of the whole run, and compare its speed with the expectation of auto layout.
 
+        From now on the status shows the waits of the report.
+
         A run that made no update, because of its warm-up, has none. A resumed run that only evaluates keeps its report.
         """
         if counters.updates == self._before.updates:
             return
         timings, seconds = self.timings(), self.seconds
         self.recorder.conclude(timings, seconds, counters.actor_restarts - self._before.actor_restarts)
+        if report := self.recorder.bottleneck:
+            waits = {"actor_wait_fraction": report.actor_wait, "learner_wait_fraction": report.learner_wait}
+            self._known = {**self._known, **waits}
         found = measured(timings.totals(), seconds, counters.env_steps - self._before.env_steps)
         if self._expectation is not None and found is not None:
             self._compared = comparison(self._expectation, found)
