@@ -307,7 +307,10 @@ class TrainingLoop(ABC):
 
     def _bottleneck(self) -> str:
         """Return the bottleneck report and, at the end of the run, the time of evaluations, in a line each."""
-        evaluation_time = self.evaluations.summary(self.metrics.wall_time) if self.ending else ""
+        if not self.ending:
+            return self.metrics.bottleneck
+        waited_s = self._parts.timings.seconds.get("evaluate", 0.0)
+        evaluation_time = self.evaluations.summary(waited_s, self.metrics.seconds)
         return "\n".join(filter(None, (self.metrics.bottleneck, evaluation_time)))
 
     def _show(self, phase: Phase, *, at_once: bool = False) -> None:

@@ -165,7 +165,7 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
     assert "some are skipped, because all together would take more than 10 % of the time so far" in said.err
     taken = re.search(r"^evaluations took (\S+) s, (\d+) % of the time", said.err, re.MULTILINE)
     assert taken
-    assert float(taken[1]) == pytest.approx(last_line()["evaluation_s"], abs=0.06)
+    assert float(taken[1]) > last_line()["evaluation_s"] + 0.1, "serial waits for the start of the process too"
     assert 1 <= last_line()["evaluations"] <= 3
     assert last_line()["eval_env_steps"] == last_line()["env_steps"]
 
@@ -192,11 +192,12 @@ def test_a_run_and_its_resume_know_what_evaluations_have_cost_without_their_wait
     stopped = train("Quick", **PROCESSES | {"eval_every": 256}, eval_time_share=0.1, stop_at=512)
     assert stopped.code == 0, stopped.err
     assert ("an evaluation takes about 100.0 s: some are skipped" in stopped.err) == skips
-    assert last_line()["evaluation_s"] == 100.0 * last_line()["evaluations"]
+    assert last_line()["evaluation_s"] == 100.0 * (before := last_line()["evaluations"])
     said = offbeat("resume", "run", "--import", *ENVS, "--progress", "lines", "--set", "stop_at=none")
     assert said.code == 0, said.err
     assert ("some are skipped" in said.err) == skips
     assert last_line()["evaluation_s"] == 100.0 * last_line()["evaluations"]
+    assert f"evaluations took {100 * (last_line()['evaluations'] - before)}.0 s, " in said.err
 
 
 @pytest.mark.parametrize(("layout", "first"), [({"runtime": "threads", "actors": 1}, 3), ({}, 8)])

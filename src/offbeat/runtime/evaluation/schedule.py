@@ -33,7 +33,7 @@ from offbeat.workers.episodes import Episodes, Evaluation
 ALWAYS_ALLOWED_S = 5.0
 """Seconds that all evaluations of a run may take together in any case, so that short runs skip none."""
 REPORTED_SHARE = 0.01
-"""Fraction of the run's time from which on the last message of a run reports the time of evaluations."""
+"""Fraction of the time since the start or the resume from which on the last message reports that of evaluations."""
 
 
 class Evaluations:
@@ -78,6 +78,8 @@ class Evaluations:
         """Whether an evaluation of this run was cut."""
         self.seconds = 0.0
         """Seconds of all evaluations of the run so far."""
+        self._seconds_before = 0.0
+        """Those before the resume; 0 in a new run."""
         self._cost_s = 0.0
         """What they have cost the run."""
         self._last_cost_s: float | None = None
@@ -102,7 +104,8 @@ class Evaluations:
             seconds: of all evaluations so far.
             state: the result of `state`.
         """
-        self.seconds, self._cost_s, self._last_cost_s = seconds, state["cost_s"], state["last_cost_s"]
+        self.seconds = self._seconds_before = seconds
+        self._cost_s, self._last_cost_s = state["cost_s"], state["last_cost_s"]
         self._pending = state["is_due"]
 
     @property
@@ -246,13 +249,21 @@ class Evaluations:
                 "pass --set max_episode_steps=N"
             )
 
-    def summary(self, wall_time_s: float) -> str:
-        """Return a message about the time of all evaluations; empty if their share is below REPORTED_SHARE."""
-        share = self.seconds / wall_time_s if wall_time_s else 0.0
-        if share < REPORTED_SHARE:
+    def summary(self, waited_s: float, wall_s: float) -> str:
+        """Return a message about the time of evaluations since the run was started or resumed.
+
+        It is empty if their share is below REPORTED_SHARE.
+
+        Args:
+            waited_s: seconds in which the run waited for evaluations, with the starts of the evaluator's process. They
+                count unless the learner continues meanwhile.
+            wall_s: seconds since the run was started or resumed.
+        """
+        seconds = self.seconds - self._seconds_before if self.concurrent else waited_s
+        if seconds <= REPORTED_SHARE * wall_s:
             return ""
         concurrent = ", in parallel to learning" if self.concurrent else ""
-        return f"evaluations took {self.seconds:.1f} s, {100 * share:.0f} % of the time{concurrent}"
+        return f"evaluations took {seconds:.1f} s, {100 * seconds / wall_s:.0f} % of the time{concurrent}"
 
     def close(self) -> None:
         if self._evaluator:
