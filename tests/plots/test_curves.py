@@ -126,6 +126,14 @@ def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):
     assert run.evaluation.y.tolist() == [10, 20]
 
 
+@pytest.mark.parametrize(("x", "reached"), [("steps", 28_500), ("frames", 114_000), ("time", 85.5)])
+def test_an_evaluation_beside_the_learner_is_drawn_where_its_weights_were_reached(tmp_path, x, reached):
+    ended: dict[str, Any] = {"frames": 128_000, "wall_time_s": 96.0, "evaluations": 3}
+    path = with_line(make_run(tmp_path / "run"), 32_000, **ended, eval_env_steps=28_500, eval_return_mean=7.0)
+    (run,) = read_run(path, x)
+    assert (run.evaluation.x[-1], run.evaluation.y[-1]) == (reached, 7.0)
+
+
 @pytest.mark.parametrize("folder", ["/proc/nobody", "a_file"])
 def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
@@ -401,8 +409,13 @@ def test_a_metric_that_no_run_has_is_refused_with_those_that_they_have(tmp_path,
 def test_smoothing_is_told_in_the_legend_and_averages_each_line(tmp_path):
     run = make_run(tmp_path / "run")
     assert legend(draw_runs([run], smooth=2)) == [
-        "evaluation, moving average over 2 points",
+        "evaluation",
         "training episodes",
+        "each line: moving average over 2 points",
+    ]
+    assert legend(draw_runs([run], smooth=2, average=True))[-1] == "other lines: moving average over 2 points"
+    assert legend(draw_runs([with_metrics(run, entropy=0.5)], metrics=["entropy"], smooth=2)) == [
+        "each line: moving average over 2 points"
     ]
     (axes,) = draw_runs([run], smooth=2).axes
     np.testing.assert_array_equal(np.asarray(axes.lines[-1].get_ydata()), [10, 15])
@@ -613,6 +626,20 @@ def test_labels_compare_settings_of_an_algorithm_only_between_its_runs():
         "a2c, actors 2",
     ]
     assert labels_of([[ppo, {**ppo, "run.preset": None}]])[0] == ["preset ppo-a", "preset -"]
+
+
+def test_labels_omit_a_layout_and_a_lag_that_follow_from_the_runtime():
+    serial: dict[str, Any] = {"runtime.runtime": "serial", "runtime.actors": 1, "runtime.envs_per_actor": 8}
+    serial |= {"runtime.unrolls_per_batch": "none", "runtime.max_lag": 0, "runtime.learner_threads": "none"}
+    by_auto_layout: dict[str, Any] = {"runtime.actors": 2, "runtime.envs_per_actor": 4, "runtime.unrolls_per_batch": 2}
+    processes = {**serial, **by_auto_layout, "runtime.runtime": "processes", "runtime.max_lag": 1}
+    processes["runtime.learner_threads"] = 2
+    assert labels_of([[serial, processes]]) == [["serial", "processes"]]
+    assert labels_of([[serial, {**processes, "runtime.max_lag": 3}]]) == [["serial, max_lag 0", "processes, max_lag 3"]]
+    more = {**processes, "runtime.actors": 4, "runtime.unrolls_per_batch": "none", "runtime.learner_threads": "none"}
+    assert labels_of([[serial, more]]) == [
+        ["serial, actors 1, envs_per_actor 8", "processes, actors 4, envs_per_actor 4"]
+    ]
 
 
 def test_labels_of_an_algorithm_in_a_package_omit_the_settings_of_the_others():

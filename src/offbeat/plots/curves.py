@@ -225,7 +225,7 @@ def _group_handles(names: Sequence[str]) -> list[Any]:
 
 
 def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int, average: bool) -> list[Any]:
-    """Return the legend's entries for the kinds of lines that are drawn: evaluation, training, average, band.
+    """Return the legend's entries for the kinds of lines: evaluation, training, average, band, smoothing.
 
     For a single group they have its color, and its name in the text. Otherwise they are grey.
     """
@@ -236,7 +236,7 @@ def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int,
     groups = [group for panel in panels for group in panel.groups]
     of_returns = [group for panel in panels if panel.metric == RETURN for group in panel.groups]
     sizes = {len(group) for group in groups}
-    of = ", ".join(filter(None, [names[0] if len(names) == 1 else "", _mean_text(sizes), _smooth_text(smooth)]))
+    of = ", ".join(filter(None, [names[0] if len(names) == 1 else "", _mean_text(sizes)]))
     texts: list[tuple[str, dict[str, Any]]] = []
     if any(len(aligned([run.evaluation for run in group])[0]) for group in of_returns):
         texts.append(("evaluation", {**_STRONG, **_MARKED}))
@@ -254,6 +254,9 @@ def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int,
         )
     if max(sizes) > 1:
         kinds.append(Patch(color=color, alpha=_BAND_ALPHA, linewidth=0, label=_band_text(sizes)))
+    if smooth > 1:
+        lines = "other lines" if average and of_returns else "each line"
+        kinds.append(Line2D([], [], linestyle="", label=f"{lines}: moving average over {smooth} points"))
     return kinds
 
 
@@ -263,10 +266,6 @@ def _mean_text(sizes: set[int]) -> str:
         return ""
     mean = "mean" if max(sizes) < FEWEST_FOR_INTERVAL else "interquartile mean"
     return f"{mean} of {f'{max(sizes)} seeds' if len(sizes) == 1 else 'the seeds'}"
-
-
-def _smooth_text(smooth: int) -> str:
-    return "" if smooth == 1 else f"moving average over {smooth} points"
 
 
 def _band_text(sizes: set[int]) -> str:

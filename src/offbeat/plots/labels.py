@@ -6,9 +6,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
+from offbeat.config.runtimes import RUNTIMES
 from offbeat.plots.figures import literal
 from offbeat.plots.runs import MEMBER, POLICY, POPULATION, Run
 from offbeat.run_directory.names import TRIAL
@@ -16,7 +19,8 @@ from offbeat.run_directory.names import TRIAL
 SEED, ENV, ALGORITHM, DIRECTORY = "run.seed", "run.env", "run.algorithm", "directory"
 LABEL = "label"
 """Key in the settings with the label that the caller has given to a run."""
-_PRESET = "run.preset"
+_PRESET, _RUNTIME, _MAX_LAG = "run.preset", "runtime.runtime", "runtime.max_lag"
+_LAYOUT = tuple(f"runtime.{key}" for key in CHANGED_BY_AUTO_LAYOUT)
 
 
 class HasSettings(Protocol):
@@ -160,7 +164,8 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys whose values differ, and that of a given label.
 
     Settings of an algorithm are compared between runs of this algorithm, those of a policy between runs that have it.
-    Presets are compared between runs of one algorithm on one env: otherwise they say nothing more.
+    Presets are compared between runs of one algorithm on one env, and layouts and lags that follow from the runtime
+    between runs with one runtime: otherwise they say nothing more.
     """
     keys = dict.fromkeys(key for each in settings for key in each if key != SEED)
     return [key for key in keys if key == LABEL or _differs(key, settings)]
@@ -168,12 +173,29 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _differs(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
     algorithms = {each.get(ALGORITHM) for each in settings}
+    shared = (ALGORITHM, ENV) if key == _PRESET else (_RUNTIME,) if _follows_from_runtime(key, settings) else ()
     values: dict[Any, set[str]] = {}
     for each in settings:
         if _is_comparable(key, each, algorithms):
-            part = (each.get(ALGORITHM), each.get(ENV)) if key == _PRESET else None
-            values.setdefault(part, set()).add(json.dumps(each.get(key), default=str))
+            values.setdefault(tuple(map(each.get, shared)), set()).add(json.dumps(each.get(key), default=str))
     return any(len(different) > 1 for different in values.values())
+
+
+def _follows_from_runtime(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether each run has its runtime's default lag, or a layout that leaves a batch the same columns."""
+    if key == _MAX_LAG:
+        defaults = {name: entry.default_max_lag for name, entry in RUNTIMES.items()}
+        return all(each.get(key) == defaults.get(str(each.get(_RUNTIME))) for each in settings)
+    return key in _LAYOUT and len(set(map(_batch_columns, settings))) == 1
+
+
+def _batch_columns(settings: Mapping[str, Any]) -> int:
+    """Return the number of columns of a batch; auto layout does not change it."""
+    actors, envs, unrolls = (
+        settings.get(f"runtime.{key}") for key in ("actors", "envs_per_actor", "unrolls_per_batch")
+    )
+    unrolls = unrolls if isinstance(unrolls, int) else actors
+    return prod(value for value in (unrolls, envs) if isinstance(value, int))
 
 
 def _is_comparable(key: str, settings: Mapping[str, Any], algorithms: set[Any]) -> bool:
@@ -208,7 +230,7 @@ def _named(key: str, value: Any) -> str:
 def _text_of(key: str, value: Any) -> str:
     if key == POLICY:
         return "all agents" if value is None else f"policy {value}"
-    if key in (ALGORITHM, ENV, "runtime.runtime", POPULATION, DIRECTORY):
+    if key in (ALGORITHM, ENV, _RUNTIME, POPULATION, DIRECTORY):
         return str(value)
     table, _, name = key.rpartition(".")
     if table.startswith("policies."):

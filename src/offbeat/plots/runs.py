@@ -181,20 +181,27 @@ def _has_several_agents(lines: Sequence[Mapping[str, Any]], settings: Mapping[st
 def evaluated(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the first metrics line of each evaluation; later lines repeat its result.
 
-    Their env steps and frames are set to those of the evaluated weights, because the run continues meanwhile.
+    Their env steps, frames and time are set to those of the evaluated weights, because the run continues meanwhile.
     """
     first = (
         line for before, line in zip([{}, *lines], lines, strict=False) if _evaluations(line) > _evaluations(before)
     )
-    return [_as_evaluated(line) for line in first]
+    times = _curve([{"env_steps": 0, "wall_time_s": 0.0}, *lines], "env_steps", "wall_time_s")
+    env_steps, first_with = np.unique(times.x, return_index=True)
+    return [_as_evaluated(line, Curve(env_steps, times.y[first_with])) for line in first]
 
 
-def _as_evaluated(line: Mapping[str, Any]) -> Mapping[str, Any]:
+def _as_evaluated(line: Mapping[str, Any], times: Curve) -> Mapping[str, Any]:
+    """Set the counters of a line to those of the evaluated weights; `times`: the seconds at each env step."""
     env_steps, evaluated_env_steps = line.get("env_steps"), line.get("eval_env_steps")
     if not env_steps or evaluated_env_steps is None:
         return line
-    frame_skip = (line.get("frames") or env_steps) // env_steps
-    return {**line, "env_steps": evaluated_env_steps, "frames": evaluated_env_steps * frame_skip}
+    return {
+        **line,
+        "env_steps": evaluated_env_steps,
+        "frames": evaluated_env_steps * ((line.get("frames") or env_steps) // env_steps),
+        "wall_time_s": float(np.interp(evaluated_env_steps, times.x, times.y)),
+    }
 
 
 def _evaluations(line: Mapping[str, Any]) -> int:
