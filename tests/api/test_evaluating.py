@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import fields
 from inspect import signature
@@ -125,8 +126,8 @@ def test_plot_has_the_options_of_the_command(run, tmp_path):
     out = tmp_path / "curve.svg"
     offbeat.plot(run, out=out, metrics=["return", "entropy"], labels="mine", smooth=2, title="Two panels")
     text = out.read_text()
-    assert all(f"<!-- {name} -->" in text for name in ("episode return", "entropy", "Two panels"))
-    assert "mine, moving average over 2 points" in text
+    shown = ("episode return", "entropy", "Two panels", "evaluation, mine", "each line: moving average over 2 points")
+    assert all(f"<!-- {name} -->" in text for name in shown)
     with pytest.raises(ConfigError, match="title is for curves over training"):
         offbeat.plot(run, "episodes", title="Two panels")
     for argument in ("metrics", "labels"):
@@ -134,11 +135,15 @@ def test_plot_has_the_options_of_the_command(run, tmp_path):
             offbeat.plot(run, "episodes", **{argument: "entropy"})  # type: ignore[arg-type]
 
 
-def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path):
+def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path, monkeypatch, capfd):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
     shown = offbeat.watch(run, video=tmp_path / "run.gif", seed=3, max_steps=20)
     again = offbeat.watch(offbeat.load(run), video=tmp_path / "policy.gif", seed=3, max_steps=20)
     assert shown == again
     assert (tmp_path / "run.gif").read_bytes() == (tmp_path / "policy.gif").read_bytes()
+    assert capfd.readouterr().err == "", "no screen is looked for"
+    assert "SDL_VIDEODRIVER" not in os.environ
 
 
 def test_a_video_of_an_env_with_less_than_a_frame_per_second_has_one(run, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
 from offbeat.config.env import MAX_EPISODE_STEPS
 from offbeat.config.trust import require
-from offbeat.core.caller_state import caller_state
+from offbeat.core.caller_state import VIDEO_DRIVER, caller_state
 from offbeat.core.closing import close_or_warn, closed_or_warn
 from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
@@ -94,10 +94,11 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
     """Play one episode of all policies of a run."""
     trained = trained_of(policies)
     require(trained.env_code, "the policy")
-    if video is None and _no_screen():
-        # An env without pictures is refused first: a video is no remedy for it.
-        close_or_warn(_make(trained, "rgb_array"), trained.env)
-        raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
+    if _no_screen():
+        os.environ.setdefault(VIDEO_DRIVER, "dummy")  # else SDL looks for a screen, and prints what it lacks
+        if video is None:  # an env without pictures is refused first: a video is no remedy for it
+            close_or_warn(_make(trained, "rgb_array"), trained.env)
+            raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
     env = _make(trained, "human" if video is None else "rgb_array")
     with closed_or_warn(env, trained.env):
         one_agent = EnvEpisode if trained.trials is None else TrialEpisodes

@@ -21,6 +21,8 @@ from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.import_traces import ImportTraces, restore_environment
 from offbeat.core.threads import SPINNING, ThreadCounts, niceness, pin, usable_core_numbers
 
+VIDEO_DRIVER = "SDL_VIDEODRIVER"
+"""Environment variable with what SDL, and so pygame, shows pictures with."""
 _TASKS = Path("/proc/self/task")
 """Directory of the threads of this process (Linux)."""
 
@@ -70,7 +72,7 @@ class ProcessState:
     def __init__(self) -> None:
         self._folder = str(Path.cwd())
         self._was_searched = self._folder in sys.path
-        self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE)}
+        self._environment = {name: os.environ.get(name) for name in (*SPINNING, WORKSPACE, VIDEO_DRIVER)}
         self.imports = ImportTraces()
         self._kept_memory = keeps_freed_memory()
         """True in a callback of a run, which goes on to keep it."""
