@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, whenever they come: exit 130, in time, with the last checkpoint whole and no traceback."""
+"""Stop signals, whenever they come: exit 130, in time, with the last checkpoint whole and no traceback."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from tests.support.runs import (
     GROUP,
     HURRIED_GROUP,
+    OFFBEAT,
     CommandResult,
     Started,
     actors_of,
@@ -38,6 +39,23 @@ IN_TIME_S = 10.0
 THREADS: dict[str, Any] = {"runtime": "threads", "actors": 2, "max_lag": 1}
 PROCESSES: dict[str, Any] = THREADS | {"runtime": "processes"}
 INT, TERM = signal.SIGINT, signal.SIGTERM
+
+IN_TERMINAL = f"""
+import os, pty, select, sys, threading
+outer, inner = pty.openpty()
+os.login_tty(inner)
+sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # which Python has opened as files
+
+def show():
+    while not os.path.exists("CLOSE"):
+        if select.select([outer], [], [], 0.05)[0]:
+            os.read(outer, 65536)
+    os.close(outer)
+
+threading.Thread(target=show, daemon=True).start()
+{OFFBEAT}
+"""
+"""Runs `offbeat` in a terminal of its own, which is closed when there is a file CLOSE."""
 
 
 def _id(value: Any) -> str:
@@ -141,6 +159,20 @@ def test_a_signal_stops_training_at_the_next_learning_step_with_a_checkpoint(tmp
     assert status["reason"] == f"stopped by {number.name}"
     assert f"offbeat resume {path}" in said.out
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == lines_of(path)[-1]["env_steps"] > 0
+
+
+@pytest.mark.parametrize("progress", ["dashboard", *thorough("lines")])
+def test_a_run_whose_terminal_is_closed_stops_with_a_checkpoint(tmp_path, progress):
+    path = tmp_path / "run"
+    arguments = [*small_arguments(path, **FOR_EVER | PROCESSES), "--progress", progress]
+    started = Started(arguments, tmp_path, IN_TERMINAL)
+    started.wait_until(lambda: lines_of(path) != [])
+    actors = actors_of(path)
+    (tmp_path / "CLOSE").touch()
+    status = assert_interrupted(started.end(seconds=IN_TIME_S), path)
+    assert status["reason"] == "stopped by SIGHUP"
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] == lines_of(path)[-1]["env_steps"] > 0
+    assert not any(map(is_alive, actors))
 
 
 @pytest.mark.thorough  # in this process: `interrupted` in test_matrix.py

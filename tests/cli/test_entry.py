@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from tests.support.runs import CommandResult, run_python
 
 IGNORED = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -25,8 +26,9 @@ def test_a_signal_that_is_ignored_when_a_command_starts_stays_ignored(tmp_path):
     assert (said.code, said.err) == (7, "")
 
 
-def test_a_signal_that_is_not_ignored_ends_a_command(tmp_path):
-    run = "import signal\ndef run(_): signal.raise_signal(signal.SIGTERM); return 7"
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_that_is_not_ignored_ends_a_command(tmp_path, name):
+    run = f"import signal\ndef run(_): signal.raise_signal(signal.{name}); return 7"
     main = "from offbeat.cli.entry import main; main()"
     said = lines_run(tmp_path, run, INSTEAD, main)
     assert (said.code, said.err) == (130, "offbeat: interrupted\n")

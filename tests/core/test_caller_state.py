@@ -21,6 +21,7 @@ import offbeat
 from offbeat.core.allocator import keep_freed_memory, keeps_freed_memory, stop_keeping_memory
 from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.stop_signals import STOP_SIGNALS
 from offbeat.core.threads import niceness_can_be_lowered, set_thread_count
 
 RUN_ENVS = ("tests.sample_envs.run_envs",)
@@ -33,7 +34,7 @@ def alarm(_number: int, _frame: Any) -> None:
 
 
 def handlers() -> list[Any]:
-    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
+    return [signal.getsignal(number) for number in (*STOP_SIGNALS, signal.SIGALRM)]
 
 
 def library_threads() -> dict[str, int]:

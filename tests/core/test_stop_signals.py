@@ -6,7 +6,7 @@ import signal
 import time
 
 from offbeat.core import stop_signals
-from offbeat.core.stop_signals import StopRequest, replaceable
+from offbeat.core.stop_signals import StopRequest, replaceable_handlers
 
 
 def test_a_signal_soon_after_the_first_is_the_same_and_a_later_one_is_a_second(monkeypatch):
@@ -18,10 +18,12 @@ def test_a_signal_soon_after_the_first_is_the_same_and_a_later_one_is_a_second(m
     now += stop_signals.REPEATED_WITHIN_S - 0.01
     assert request.take(signal.SIGINT) == "repeated"
     now += 0.02
+    assert request.take(signal.SIGHUP) == "repeated"  # of the terminal, which the user has closed after Ctrl-C
     assert request.take(signal.SIGINT) == "second"
     assert request.signal is signal.SIGTERM
 
 
-def test_ignored_signals_and_handlers_that_cannot_be_restored_are_not_replaced():
+def test_ignored_signals_and_handlers_that_cannot_be_restored_are_not_replaced(monkeypatch):
     handlers = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: None}
-    assert replaceable(handlers) == {signal.SIGTERM: signal.SIG_DFL}
+    monkeypatch.setattr(signal, "getsignal", handlers.__getitem__)
+    assert replaceable_handlers() == {signal.SIGTERM: signal.SIG_DFL}

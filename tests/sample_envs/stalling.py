@@ -31,7 +31,8 @@ class Starter(Unhurried):
     def __init__(self) -> None:
         code = (
             "import os, signal, time; "
-            "actions = [signal.getsignal(n) is signal.SIG_IGN for n in (signal.SIGINT, signal.SIGTERM)]; "
+            "numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP; "
+            "actions = [signal.getsignal(n) is signal.SIG_IGN for n in numbers]; "
             "open(f'started-{os.getpid()}', 'w').write(f'{os.getppid()} {any(actions)}'); time.sleep(600)"
         )
         self.program = subprocess.Popen([sys.executable, "-c", code])

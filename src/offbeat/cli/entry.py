@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from offbeat.cli.streams import is_output_written, make_streams_usable
-from offbeat.core.stop_signals import replaceable
+from offbeat.core.stop_signals import STOP_SIGNALS, replaceable_handlers
 
 SESSION_END_S = 300.0
 """Seconds that a session gets to end after its parent has ended. A large checkpoint may take minutes to save."""
@@ -24,7 +24,7 @@ SESSION_END_S = 300.0
 def main() -> NoReturn:
     """Run the command and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
     try:
-        for number in replaceable({signal.SIGTERM: signal.getsignal(signal.SIGTERM)}):
+        for number in replaceable_handlers():
             signal.signal(number, _interrupt)
         make_streams_usable()
         from offbeat.cli.main import run
@@ -71,5 +71,5 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _ignore_signals() -> None:
     """Ignore signals from now on: during exit they could only cause a traceback or another exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from typing import Any
 
 from offbeat.config.installed import is_installed
 from offbeat.core.errors import ConfigError, suggestion, with_traceback_of, without_full_stop
-from offbeat.core.stop_signals import STOP_SIGNALS, replaceable
+from offbeat.core.stop_signals import replaceable_handlers
 from offbeat.core.threads import forbid_spinning
 
 _ACCEPTED: set[str] = set()
@@ -114,7 +114,7 @@ def _remedy_for_import(name: str, error: BaseException) -> str:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM to the end of the block.
+    """Defer stop signals to the end of the block.
 
     An exception during torch's import would abort the process, and one during matplotlib's would become another one.
     """
@@ -122,7 +122,7 @@ def defer_signals() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    handlers = replaceable({number: signal.getsignal(number) for number in STOP_SIGNALS})
+    handlers = replaceable_handlers()
     for number in handlers:
         signal.signal(number, lambda number, _frame: received.append(number))
     try:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, Self
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.signal_names import signal_name
-from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest, replaceable
+from offbeat.core.stop_signals import StopRequest, replaceable_handlers
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import KILL_S, End, JobProcess, Launcher
 from offbeat.experiments.progress import JobCounts, JobProgress, View
@@ -46,7 +46,7 @@ class JobOutcome:
 
 
 class StopSignals:
-    """While entered, SIGINT and SIGTERM request a stop. A second signal raises KeyboardInterrupt."""
+    """While entered, a stop signal requests a stop. A second signal raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self._request = StopRequest()
@@ -54,8 +54,7 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-            self._previous = replaceable(handlers)
+            self._previous = replaceable_handlers()
             for number in self._previous:
                 signal.signal(number, self._stop)
         return self

@@ -257,7 +257,7 @@ def start_child(
 
 @contextlib.contextmanager
 def _stop_signals_blocked() -> Iterator[None]:
-    """Block SIGINT and SIGTERM in this thread, so that a process that is started here starts with them blocked.
+    """Block the stop signals in this thread, so that a process that is started here starts with them blocked.
 
     Otherwise a signal could end the child before its handlers are set.
     """

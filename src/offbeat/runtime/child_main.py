@@ -115,7 +115,7 @@ def _import_and_load(module: str, connection: Connection[Any, Any]) -> tuple[Chi
 
 
 def _ignore_stop_signals() -> None:
-    """Ignore SIGINT and SIGTERM, which reach all processes of a run: the parent stops its children itself.
+    """Ignore the stop signals, which reach all processes of a run: the parent stops its children itself.
 
     This uses a handler, not SIG_IGN, so that processes which envs start or fork have the default handlers again.
     """

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first signal stops the run at the next boundary, at the latest after GRACE_S seconds."""
+"""The stop signals: the first signal stops the run at the next boundary, at the latest after GRACE_S seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from offbeat.core.stop_signals import STOP_SIGNALS, StopRequest, replaceable
+from offbeat.core.stop_signals import StopRequest, replaceable_handlers
 from offbeat.core.threads import start_thread
 
 GRACE_S = 5.0
@@ -51,8 +51,7 @@ class GracefulStop:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-            self._previous = replaceable(handlers)
+            self._previous = replaceable_handlers()
             self._timer = threading.Thread(
                 target=self._keep_deadline, args=(threading.get_ident(),), name="offbeat stop deadline", daemon=True
             )
