@@ -79,5 +79,5 @@ $(READY): pyproject.toml constraints.txt
 	  "offbeat needs Python 3.11 or newer, and '$(PYTHON)' is not one. Type: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@echo "Installing offbeat and what it needs into $(VENV): once, a few minutes."
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	@$(BIN)/python -m pip install $$([ -t 2 ] || echo --quiet --quiet) --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	@touch $@

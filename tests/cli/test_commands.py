@@ -25,6 +25,13 @@ from offbeat.cli.eval import scores_text
 from offbeat.envs.make import make_envs
 
 
+class Terminal(io.StringIO):
+    """An output, as if it were a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     settings: dict[str, Any] = {"eval_every": 500, "eval_episodes": 3, "steps": 1500}
@@ -103,6 +110,17 @@ def test_the_typed_command_is_saved_in_the_run_directory(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["offbeat", "train", "ppo", "a b"])
     path = small_run(tmp_path / "run", steps=64).path
     assert (path / "command.txt").read_text() == "offbeat train ppo 'a b'\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "ppo", "NoSuchEnv-v0"], ["resume", "no-such-run"]], ids=lambda words: words[0]
+)
+def test_a_command_that_loads_for_seconds_says_on_a_terminal_that_it_starts(monkeypatch, words):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main.run(words) == 2
+    assert "starting" in terminal.getvalue()
 
 
 # --- eval ---------------------------------------------------------------------------------------------------
@@ -302,13 +320,6 @@ def test_list_settings_fits_the_terminal(monkeypatch, width):
     assert {"[sac]", "[runtime]", "[env]", "[run]", "[league]"} <= set(lines)
     assert any(line.startswith("  warmup = 5000   preset: ") for line in lines)
     assert "The preset of Pendulum-v1 is sac-pendulum-v1." in lines
-
-
-class Terminal(io.StringIO):
-    """Standard output, as if it were a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_list_settings_shows_those_of_an_algorithm_that_an_imported_module_registers():
