@@ -27,7 +27,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def literal(text: str) -> str:
-    """Return a name as it is drawn: characters that are not printable escaped, and no formulas, which are in dollars."""
+    """Return a name as it is drawn: control characters escaped, and no formulas, which dollar signs enclose."""
     return printable(text).replace("$", r"\$")
 
 

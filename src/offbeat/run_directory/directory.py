@@ -193,7 +193,8 @@ class RunDirectory:
 
         Args:
             name: latest, best or step-<12 digits>.
-            with_state, with_replay: as for `checkpoint.load`.
+            with_state: as for `checkpoint.load`.
+            with_replay: as for `checkpoint.load`.
 
         Raises:
             ConfigError: there is no such checkpoint, or it is damaged or of another env.

@@ -77,7 +77,8 @@ class CheckpointStore:
 
         Args:
             name: as for `path`.
-            with_state, with_replay: as for `checkpoint.load`.
+            with_state: as for `checkpoint.load`.
+            with_replay: as for `checkpoint.load`.
 
         Raises:
             ConfigError: there is no such checkpoint, or it is damaged; the message has the command to resume from

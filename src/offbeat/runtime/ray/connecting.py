@@ -268,8 +268,8 @@ def _job_config() -> Any:
     """
     from ray.job_config import JobConfig
 
-    config: Any = JobConfig()
-    config._py_driver_sys_path = _NoFolders()  # to which ray.init adds
+    config = JobConfig()
+    vars(config)["_py_driver_sys_path"] = _NoFolders()  # to which ray.init adds
     return config
 
 
