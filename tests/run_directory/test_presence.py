@@ -88,7 +88,7 @@ def test_a_run_directory_that_is_replaced_by_another_counts_as_deleted(tmp_path)
     presence.require()
     (tmp_path / "run").rename(tmp_path / "moved")
     (tmp_path / "run").mkdir()
-    with pytest.raises(RunDirectoryGone):
+    with pytest.raises(RunDirectoryGone, match="If it was moved, `offbeat resume NEW_PATH` continues it"):
         presence.require(at_once=True)
 
 

@@ -46,7 +46,7 @@ class Presence:
         if now is None or now != self._identity:
             raise RunDirectoryGone(
                 f"the run directory {self._named} was deleted or moved during the run: the run stops, and all "
-                "progress since its last checkpoint is lost"
+                "progress since its last checkpoint is lost. If it was moved, `offbeat resume NEW_PATH` continues it"
             )
 
     @contextmanager
