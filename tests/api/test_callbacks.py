@@ -312,7 +312,7 @@ def test_an_exception_of_a_callback_ends_the_run_saved_and_named(hook, layout, t
     with pytest.raises(LookupError, match="no such table") as raised:
         small_run(tmp_path / "run", callbacks=[callback(hook, broken), journal], **{**EVALUATED, **layout})
     assert "It was raised in the callback Mine" in raised.value.__notes__
-    saved = next(note for note in raised.value.__notes__ if note.startswith("The run is saved in"))
+    saved = next(note for note in raised.value.__notes__ if note.startswith("The run is in"))
     assert ("resumes from the latest checkpoint" in saved) == (hook != "on_end")  # then all is learned
     status = status_of(tmp_path / "run")
     assert (status["state"], status["reason"]) == (

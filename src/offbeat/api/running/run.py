@@ -119,7 +119,7 @@ def _record_failure(context: RunContext, error: BaseException, *, finished: bool
     if not context.committed and context.roll_back():
         return reason
     resume = f", and `{directory.next_command('resume')}` resumes from the latest checkpoint"
-    note = f"The run is saved in {directory.path}: log.txt has the traceback{'' if finished else resume}"
+    note = f"The run is in {directory.path}: log.txt has the traceback{'' if finished else resume}"
     error.add_note(as_shown(note))
     directory.write_status("failed", reason)
     return reason
