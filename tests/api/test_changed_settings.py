@@ -419,6 +419,6 @@ def test_a_run_that_changes_to_an_adapted_learning_rate_starts_from_the_setting(
 
 def test_a_full_disk_leaves_the_settings_as_they_were(run):
     before = (run / "config.toml").read_text()
-    with files_up_to(500), pytest.raises(ConfigError, match="free some disk space"):
+    with files_up_to(500), pytest.raises(ConfigError, match="raise the limit of file sizes"):
         resume(run, gamma=0.9)
     assert (run / "config.toml").read_text() == before

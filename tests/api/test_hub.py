@@ -323,7 +323,7 @@ def test_a_push_on_a_full_disk_is_one_message_and_keeps_the_earlier_folder(run, 
     with files_up_to(size):
         said = offbeat("push", copy, REPO, "--episodes", "1", "--dry-run")
     assert said.code == 1
-    assert "hub could not be written (File too large): free some disk space" in said.err
+    assert "hub could not be written (File too large): raise the limit of file sizes" in said.err
     assert contents(copy) == before
 
 

@@ -145,7 +145,7 @@ def test_a_refused_resume_on_a_disk_that_has_become_full_restores_the_status_and
 @pytest.mark.parametrize("room", [0, 500, 3000])
 def test_a_resume_on_a_full_disk_changes_nothing(run, room):
     with files_up_to(room):
-        assert_refused(run, ConfigError, "free some disk space$", steps=9000)
+        assert_refused(run, ConfigError, r"raise the limit of file sizes \(`ulimit -f`\)$", steps=9000)
     assert resume(run).state == "finished"
 
 

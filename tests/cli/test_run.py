@@ -300,7 +300,7 @@ def test_a_full_disk_ends_an_experiment_with_one_message():
     with files_up_to(0):
         said = offbeat("run", "spec.toml", "--progress", "none")
     assert said.code == 1
-    assert "experiments/spec cannot be written to (File too large): free some disk space" in said.err
+    assert "experiments/spec cannot be written to (File too large): raise the limit of file sizes" in said.err
     assert "Traceback" not in said.err
 
 

@@ -215,7 +215,7 @@ def test_a_full_disk_at_the_start_is_one_message_and_leaves_no_files(tmp_path, r
     with files_up_to(room):
         said = offbeat(*small_arguments(tmp_path / "mine" / "run", hidden_sizes=(64, 64)))
     assert said.code == 2
-    assert "free some disk space" in said.err
+    assert "raise the limit of file sizes" in said.err
     assert "Traceback" not in said.err
     assert not any(tmp_path.iterdir())
 

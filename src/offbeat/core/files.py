@@ -16,13 +16,16 @@ GivenPath = str | os.PathLike[str]
 """A path as a user gives it. A `Run` is one too: that of its directory."""
 
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk, of a quota and of a limit on the size of files."""
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some disk space"),
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`)",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make the folder writable"),
+}
 
 
-def is_full(error: OSError) -> bool:
-    """Whether a file could not be written because there is no space for it."""
-    return error.errno in _NO_SPACE
+def remedy_for(error: OSError, otherwise: str = "") -> str:
+    """Return what to do after a file could not be written, for a message; `otherwise`: what always helps."""
+    return ", or ".join(filter(None, (_REMEDIES.get(error.errno or 0), otherwise))) or "remove the cause"
 
 
 def is_utf8(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from offbeat.config.importing import accept
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.files import replace_file
+from offbeat.core.files import remedy_for, replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.typed_text import change_text
 from offbeat.experiments.sessions import Session
@@ -120,8 +120,8 @@ class ExperimentDirectory:
                 yield
             except OSError as error:
                 raise RunFailed(
-                    f"{self.path} cannot be written to ({error.strerror or error}): free some disk space, or make it "
-                    "writable, then run the command again"
+                    f"{self.path} cannot be written to ({error.strerror or error}): {remedy_for(error)}, then run "
+                    "the command again"
                 ) from error
 
     def write_record(self, spec: Spec, text: bytes) -> None:

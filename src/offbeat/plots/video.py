@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.files import replaced
+from offbeat.core.files import remedy_for, replaced
 from offbeat.core.importable import is_importable
 from offbeat.plots.figures import example_path
 
@@ -48,9 +48,7 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
             write(_checked(frames, path), temporary, fps)
     except OSError as error:
         reason = error.strerror or "ffmpeg has failed"
-        raise RunFailed(
-            f"{path} could not be written ({reason}): free some disk space, or pass another file"
-        ) from error
+        raise RunFailed(f"{path} could not be written ({reason}): {remedy_for(error, 'pass another file')}") from error
     return path
 
 

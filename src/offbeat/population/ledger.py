@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import Counter, Name, Natural, build, in_short, read
-from offbeat.core.files import sync
+from offbeat.core.files import remedy_for, sync
 from offbeat.core.strict_json import Unreadable, parse_object, read_small
 
 LARGEST = 1 << 28
@@ -126,7 +126,7 @@ class Ledger:
                 os.fsync(file.fileno())
             sync(self.path.parent)
         except OSError as error:
-            raise RunFailed(f"{self.path} cannot be written ({error.strerror}): free some disk space") from None
+            raise RunFailed(f"{self.path} cannot be written ({error.strerror}): {remedy_for(error)}") from None
         self._enter(entry)
 
     def _follows(self, entry: Entry) -> bool:

@@ -24,7 +24,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.trust import Code, code_to_run, flags_for, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
-from offbeat.core.files import GivenPath, is_full, replace_or_overwrite, sync, user_path
+from offbeat.core.files import GivenPath, remedy_for, replace_or_overwrite, sync, user_path
 from offbeat.core.frozen_table import EMPTY
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.run_directory.checkpoint import MANIFEST, Checkpoint, SavedPolicy
@@ -88,10 +88,8 @@ class RunDirectory:
             raise directory._exists() from None
         except OSError as error:
             directory.discard()
-            space = "free some disk space, or " if is_full(error) else ""
-            raise ConfigError(
-                f"the run directory {path} cannot be created ({error.strerror}): {space}pass another --run-dir"
-            ) from None
+            remedy = remedy_for(error, "pass another --run-dir")
+            raise ConfigError(f"the run directory {path} cannot be created ({error.strerror}): {remedy}") from None
         return directory
 
     @classmethod

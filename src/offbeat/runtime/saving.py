@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import remedy_for
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, TooLarge, load
@@ -72,6 +73,8 @@ class Saving:
         """Whether the best weights are to be saved now. If that fails, the next checkpoint tries it again."""
         self._saved_env_steps = 0
         self._written: list[Path] = []
+        self.remedy = ""
+        """What to do about the last checkpoint that could not be written."""
 
     def take_written(self) -> list[Path]:
         """Return the directories of the checkpoints that were written since the last call, the oldest first."""
@@ -138,8 +141,8 @@ class Saving:
             self.presence.require(at_once=True)
             raise ConfigError(
                 f"a checkpoint cannot be written to the run directory {self._directory.path} "
-                f"({error.strerror or error}), so the run does not start: free some disk space, or pass another "
-                "directory with --run-dir"
+                f"({error.strerror or error}), so the run does not start: "
+                f"{remedy_for(error, 'pass another directory with --run-dir')}"
             ) from None
 
     def save(self, counters: Counters, state: dict[str, Any], arrays: Tree | None) -> None:
@@ -168,6 +171,7 @@ class Saving:
             self._write(save)
         except OSError as error:
             self.presence.require(at_once=True)
+            self.remedy = remedy_for(error)
             self._warn(
                 f"a checkpoint could not be written ({error}): the run continues, and the previous checkpoint is intact"
             )

@@ -199,7 +199,7 @@ class TrainingLoop(ABC):
         if unsaved := self.saving.unsaved(self.counters):
             raise RunFailed(
                 f"the end of the run could not be saved (see log.txt), so {unsaved} env steps since the last "
-                "checkpoint are lost: free some disk space, then resume the run"
+                f"checkpoint are lost: {self.saving.remedy}, then resume the run"
             )
         return replace(self._with_signal(self.ending), bottleneck=self._bottleneck())
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import remedy_for
 from offbeat.core.importable import is_importable
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
@@ -179,7 +180,7 @@ def _save(path: Path, run: TrackerFile) -> None:
         run.write(path)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written ({error.strerror}), so the run does not start: free some disk space"
+            f"{path} cannot be written ({error.strerror}), so the run does not start: {remedy_for(error)}"
         ) from error
 
 

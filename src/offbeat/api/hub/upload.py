@@ -24,7 +24,7 @@ from offbeat.api.hub.download import require_hub
 from offbeat.api.hub.model_card import CURVE, EVALUATION, card
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.files import is_full
+from offbeat.core.files import remedy_for
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import draw_runs
 from offbeat.run_directory import checkpoint
@@ -140,8 +140,7 @@ def _failing_write_reported(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = "free some disk space" if is_full(error) else "make the run directory writable"
-        raise RunFailed(f"{folder} could not be written ({error.strerror or error}): {remedy}") from error
+        raise RunFailed(f"{folder} could not be written ({error.strerror or error}): {remedy_for(error)}") from error
 
 
 def _replace_folder(folder: Path, new: Path) -> None:

@@ -16,6 +16,7 @@ from offbeat.api.running.run_context import RunContext
 from offbeat.config.arguments import no_attribute
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import remedy_for
 from offbeat.core.threads import may_raise_niceness, pin, raise_niceness
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.metrics.sinks import LateSink
@@ -238,10 +239,10 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
             context.committed = True
     except OSError as error:
         loop.saving.presence.require(at_once=True)
-        other = "" if context.resumed else ", or pass another directory with --run-dir"
+        remedy = remedy_for(error, "" if context.resumed else "pass another directory with --run-dir")
         raise ConfigError(
             f"the run directory {context.directory.path} cannot be written to ({error.strerror or error}), so the run "
-            f"does not start: free some disk space{other}"
+            f"does not start: {remedy}"
         ) from error
     for sink in sinks:
         sink.open()
