@@ -459,7 +459,7 @@ def test_an_export_that_cannot_be_written_leaves_no_file(runs, tmp_path):
 def test_a_file_that_cannot_be_written_is_refused_before_the_conversion(runs, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(policy_file, "_convert", None)
-    with pytest.raises(ConfigError, match=r"file/policy.onnx cannot be written.*Not a directory.*in another folder"):
+    with pytest.raises(ConfigError, match=r"file/policy.onnx cannot be written.*Not a directory.*folder with --out"):
         package.export(runs["ppo"], tmp_path / "file/policy.onnx")
 
 

@@ -91,17 +91,18 @@ def user_paths(given: GivenPath | Iterable[GivenPath]) -> list[Path]:
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
+def replaced(path: Path, flag: str = "") -> Iterator[Path]:
     """Give a path to write to, in a `with` block after which the file `path` is replaced; if the block fails, it stays.
 
     The given path has the suffix of `path`, and another name in each call: two processes may replace the same file. If
     `path` is a link, the file that it leads to is replaced. It keeps its permissions. Missing folders are made.
+    Messages name the `flag` that gives another path.
 
     Raises:
         ConfigError: nothing can be written to the file or to its folder, with the reason.
         OSError: the file could not be replaced.
     """
-    require_writable(path)
+    require_writable(path, flag)
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(_temporary_name(path))
@@ -120,21 +121,21 @@ def _temporary_name(path: Path) -> str:
     return f".new-{os.urandom(4).hex()}{path.suffix}"
 
 
-def require_writable(path: Path) -> None:
+def require_writable(path: Path, flag: str = "") -> None:
     """Refuse a file that cannot be written. Nothing is changed: missing folders are not made.
 
-    If `path` is a link, the file that it leads to is meant.
+    If `path` is a link, the file that it leads to is meant. Messages name the `flag` that gives another path.
 
     Raises:
         ConfigError: with the file or the folder, and the reason.
     """
-    target = Path(os.path.realpath(path))
+    target, with_flag = Path(os.path.realpath(path)), f" with {flag}" if flag else ""
     try:
         if target.exists():
             with target.open("ab"):
                 pass
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file{with_flag}") from None
     folder = target.parent
     while not folder.exists():
         folder = folder.parent
@@ -145,7 +146,7 @@ def require_writable(path: Path) -> None:
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written, because nothing can be written to the folder {folder} "
-            f"({error.strerror}): pass a file in another folder"
+            f"({error.strerror}): pass a file in another folder{with_flag}"
         ) from None
 
 

@@ -13,7 +13,7 @@ from offbeat.api.playing.load import policy_of
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.files import replaced, require_writable
+from offbeat.core.files import remedy_for, replaced, require_writable
 from offbeat.core.frozen_table import in_toml
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
@@ -58,7 +58,7 @@ def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> 
         raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
     if file.exists() or file.is_symlink():
         raise _error_exists(file)
-    require_writable(file)
+    require_writable(file, "--out")
     policy = _in_fp32(loaded)
     ports = _ports(policy.policy.spec)
     largest = largest_number(policy)
@@ -110,13 +110,14 @@ def _as_text(value: object) -> str:
 def _write(file: Path, content: bytes) -> None:
     """Write a file atomically; missing folders are made. One that was made since the export began is not replaced."""
     try:
-        with replaced(file) as temporary:
+        with replaced(file, "--out") as temporary:
             temporary.write_bytes(content)
             file.touch(exist_ok=False)  # takes the name, or fails
     except FileExistsError:
         raise _error_exists(file) from None
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None
+        remedy = remedy_for(error, "pass another file with --out")
+        raise ConfigError(f"{file} cannot be written ({error.strerror}): {remedy}") from None
 
 
 def _error_exists(file: Path) -> ConfigError:

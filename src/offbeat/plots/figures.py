@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
-from offbeat.core.files import replaced
+from offbeat.core.files import remedy_for, replaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,18 +72,19 @@ def example_path(path: Path, suffix: str) -> Path:
     return path / f"picture{suffix}" if path.name in ("", "..") else path.with_suffix(suffix)
 
 
-def write_figure(figure: Figure, out: Path) -> None:
+def write_figure(figure: Figure, out: Path, flag: str = "") -> None:
     """Write a figure to a file. An existing file, whose permissions stay, is replaced when the new one is complete.
 
     Args:
         figure: The figure.
         out: The file, with a suffix that matplotlib knows.
+        flag: The flag that gives another file, for messages.
 
     Raises:
         ConfigError: nothing can be written to the file or its folder.
         OSError: it could not be written, for example because the disk is full.
     """
-    with replaced(out) as temporary:
+    with replaced(out, flag) as temporary:
         figure.savefig(temporary)
 
 
@@ -95,11 +96,10 @@ def save_figure(figure: Figure, out: Path) -> None:
     """
     require_format(out)
     try:
-        write_figure(figure, out)
-    except ConfigError as error:
-        raise ConfigError(f"{error} with --out") from None
+        write_figure(figure, out, "--out")
     except OSError as error:
-        raise ConfigError(f"{out} cannot be written ({error.strerror}): pass another path with --out") from None
+        remedy = remedy_for(error, "pass another file with --out")
+        raise ConfigError(f"{out} cannot be written ({error.strerror}): {remedy}") from None
     except ValueError as error:
         if "Parse" not in str(error):
             raise
