@@ -74,6 +74,7 @@ VALUES = [
     train("--actors 0", 2, "actors", "at least 1"),
     train("--seed -1", 2, "seed", "at least 0"),
     train("--time -3", 2, "time", "more than 0"),
+    train("--time 2m", 2, "a number of seconds more than 0 or none is expected", "--time 600"),
     train("--max-lag -1", 2, "max_lag", "at least 0"),
     train("--runtime threds", 2, "runtime", "'threds'", "serial, threads, processes"),
     train("--policies sharde", 2, "policies is 'sharde'", "--policies shared", "--policies FILE.toml"),

@@ -229,7 +229,8 @@ def test_a_saved_and_loaded_config_is_unchanged(assignments, tmp_path_factory):
     [
         ("[run]\nalgorithm = 'ppo'\nenv = 'E'\n[sac]\n", ["unknown table 'sac'"]),
         ("[run]\nalgorithm = 'ppo'\nenv = 'E'\nstepps = 1\n", ["unknown key 'stepps'", "'steps'", "table [run]"]),
-        ("[run]\nalgorithm = 'ppo'\n", ["lacks env"]),
+        ("[run]\nalgorithm = 'ppo'\n", ["lacks env: add the missing key"]),
+        ("[run]\n", ["lacks algorithm, env: add the missing keys"]),
         ("ppo = 5\n[run]\nalgorithm = 'ppo'\nenv = 'E'\n", ["table [ppo] is 5, but a table"]),
         ("[run\n", ["is not TOML"]),
     ],

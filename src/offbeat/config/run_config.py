@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from offbeat.core.checks import Example, Flag
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, Episodes, Name, Natural, NonNegative, Positive, Share
+from offbeat.core.fields import Count, Episodes, Name, Natural, NonNegative, Positive, Seconds, Share
 from offbeat.core.tasks import Trials
 
 EVALUATION_EPISODES = 20
@@ -44,7 +44,7 @@ class RunConfig:
     """Env steps after which to stop, with a checkpoint; schedules still run over `steps`."""
     stop_at_return: Annotated[float | None, Flag("RETURN"), Example("475")] = None
     """Mean return of an evaluation at which to stop, with a checkpoint. After a resume, only new evaluations count."""
-    time: Annotated[Positive | None, Flag("SECONDS"), Example("600")] = None
+    time: Annotated[Seconds | None, Flag("SECONDS"), Example("600")] = None
     """Seconds of training, of all parts of the run together, after which to stop, with a checkpoint."""
     seed: Annotated[Natural, Flag()] = 0
     """Seed of every random stream."""

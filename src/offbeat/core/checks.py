@@ -30,6 +30,8 @@ class Bound(Check):
     high: float = math.inf
     above: float = -math.inf
     below: float = math.inf
+    unit: str = ""
+    """Of the number, for messages."""
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high and self.above < value < self.below
@@ -49,7 +51,7 @@ class Bound(Check):
             f"at most {self.high:g}" if self.high < math.inf else "",
             f"less than {self.below:g}" if self.below < math.inf else "",
         ]
-        return " and ".join(part for part in parts if part)
+        return f"of {self.unit} " * bool(self.unit) + " and ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ Counter = Annotated[int, Bound(0, 2**63 - 1)]
 Nice = Annotated[int, Bound(0, 19)]
 """Niceness of a process: 0 is the usual priority, 19 the lowest."""
 Positive = Annotated[float, Bound(above=0)]
+Seconds = Annotated[float, Bound(above=0, unit="seconds")]
 NonNegative = Annotated[float, Bound(0)]
 Share = Annotated[float, Bound(0, 1)]
 """A number from 0 to 1."""
@@ -261,7 +262,8 @@ def build(config: type[T], values: object, where: str, remedy: str = "", *, pref
             raise unknown("key", f"{prefix}{name}"[:200], known, f"{where}: {remedy}." if remedy else f"See {where}.")
     missing = [f.name for f in required(config) if f.name not in values]
     if missing:
-        raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing key")
+        keys = "key" if len(missing) == 1 else "keys"
+        raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing {keys}")
     defaults = defaults_of(config)
     return config(
         **{

@@ -303,7 +303,7 @@ class RunDirectory:
         status = self.read_status()
         if status.get("state") != "running" or self.is_locked():
             return ""
-        updated = in_short(status.get("updated"))
+        updated = in_short(status.get("updated")).strip("'")
         return (
             f"{self.path} has crashed: its status is running (last updated {updated}), but its process no longer "
             "exists. Its checkpoints are complete"

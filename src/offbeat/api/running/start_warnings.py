@@ -20,6 +20,7 @@ from offbeat.core.errors import (
 )
 from offbeat.core.field_definitions import defaults_of
 from offbeat.core.typed_text import as_text
+from offbeat.metrics.text import counted
 
 if TYPE_CHECKING:
     from offbeat.config.changes import Changed
@@ -99,8 +100,9 @@ def _large_batch(parts: Parts) -> tuple[RunWarning, ...]:
         return ()
     return (
         LargeBatch(
-            f"the run ends after {ends} env steps, but its first batch alone has {batch}, and all of them are "
-            f"collected and learned from: pass {flag} {batch} or more, or make the batch smaller, as with fewer envs"
+            f"the run ends after {counted(ends, 'env step')}, but its first batch alone has {batch}, and all of them "
+            f"are collected and learned from: pass {flag} {batch} or more, or make the batch smaller, as with fewer "
+            "envs"
         ),
     )
 
