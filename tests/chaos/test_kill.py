@@ -82,15 +82,8 @@ ORPHANED_S = 5.0
 """Within this time no actor outlives the process that started it."""
 
 
-@pytest.mark.parametrize(
-    ("env", "number"),
-    [
-        *thorough(("Unhurried", signal.SIGKILL), ("HangsOnce", signal.SIGKILL)),
-        ("HangsHoldingTheInterpreter", signal.SIGKILL),
-        ("Unhurried", signal.SIGHUP),  # the terminal is gone
-    ],
-)
-def test_a_killed_main_process_leaves_no_actor_and_no_shared_memory(tmp_path, monkeypatch, env, number):
+@pytest.mark.parametrize("env", ["HangsHoldingTheInterpreter", *thorough("Unhurried", "HangsOnce")])
+def test_a_killed_main_process_leaves_no_actor_and_no_shared_memory(tmp_path, monkeypatch, env):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -103,7 +96,7 @@ def test_a_killed_main_process_leaves_no_actor_and_no_shared_memory(tmp_path, mo
         started.wait_until(lambda: (tmp_path / "SLEEPING").exists() and len(pids_of(path, "actor")) == 2)
     actors = actors_of(path)
     assert len(actors) == 2
-    assert started.end(number).code == -number
+    assert started.end(signal.SIGKILL).code == -signal.SIGKILL
 
     wait_until(lambda: not any(map(is_alive, actors)), ORPHANED_S)
     assert not [name for name in temporary.iterdir() if not name.name.startswith("torchinductor")]  # torch's cache

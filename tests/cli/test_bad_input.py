@@ -211,7 +211,6 @@ COMBINATIONS = [
     train("--set learning_rate_schedule=kl", 2, "--set kl_target=0.01"),
     train("--set action_distribution=squashed", 2, "action_distribution=auto"),
     Row("train ppo Pendulum-v1 --set exploration=symmetric_kl entropy_coef=0.01", 2, ["exploration=entropy"]),
-    train("--set exploration=symmetric_kl entropy_coef=0", 2, "entropy_coef is 0", "exploration=entropy"),
     Row("train ppo Pendulum-v1 --preset ppo-cartpole-v1 --run-dir kept", 2, ["kept exists", "--run-dir"]),
 ]
 LATE = {"envs_per_actor": 2, "unroll_length": 512, "steps": 4096}
@@ -249,8 +248,6 @@ ON_A_REPLAY = [
     ),
     train_sac("--set n_step=301 capacity=300", "n_step is 301", "300 successive rows", "n_step=300", "capacity=301"),
     train_sac("--set n_step=0", "n_step", "at least 1"),
-    train_sac("--set priority_exponent=0.5", "priority_exponent is 0.5", "--set prioritized=true"),
-    train_sac("--set importance_exponent=1", "importance_exponent is 1", "--set prioritized=true"),
     train_sac(
         "--actors 3 --set max_ahead=1",
         "actors is 3",
@@ -261,10 +258,9 @@ ON_A_REPLAY = [
     train_sac("--runtime threads --actors 3 --set max_ahead=1", "actors is 3", "--set max_ahead=3"),
     train_sac("--actors 2 --set max_ahead=0", "actors is 2", "--set max_ahead=2"),
     train_sac("--set learner_threads=3", "learner_threads is 3", "plain MLPs among at most 2", "learner_threads=2"),
-    train_sac("--set temperature=0.2 initial_temperature=0.5", "initial_temperature is 0.5", "temperature=none"),
     train_sac("--set target_entropy=1", "target_entropy is 1", "less than 0.6931 nats", "target_entropy=-1"),
     train_sac("--set target_entropy=0.7", "target_entropy is 0.7", "target_entropy=0.4852", env="CartPole-v1"),
-    train_sac(f"--import {ZOO}", "multidiscrete", "offbeat train ppo zoo/ManyChoices-v0", env="zoo/ManyChoices-v0"),
+    train_sac(f"--import {ZOO}", "MultiDiscrete", "offbeat train ppo zoo/ManyChoices-v0", env="zoo/ManyChoices-v0"),
     train_sac(f"--import {LINKS}", "[-inf] to [inf]", "finite bounds", "train ppo", env="links/Boundless-v0"),
     *(
         train_sac(given, f"{key} is given, which is not supported by sac", instead)

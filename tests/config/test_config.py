@@ -96,7 +96,7 @@ def test_an_unknown_key_of_a_table_is_compared_without_the_name_of_the_table():
     env = "pettingzoo:mpe2/simple_tag_v3"
     with pytest.raises(ConfigError, match=r"unknown key 'league.windw'\. Did you mean 'league.window'\?"):
         resolve("ppo", env, flags={"league.windw": 5})
-    for key in ("save_steps", "foo"):  # nothing is like them, but the table is the same
+    for key in ("bar", "foo"):  # nothing is like them, but the table is the same
         with pytest.raises(ConfigError, match=rf"unknown key 'league.{key}'\. See `offbeat list settings"):
             resolve("ppo", env, flags={f"league.{key}": 5})
 

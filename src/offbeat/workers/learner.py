@@ -198,8 +198,9 @@ class UnrollLearner(Learner):
         batch = self._algorithm.prepare(taken.batch)
         prepared = clock()
         update_metrics, updates = UpdateMetrics(), 0
-        minibatches = self._algorithm.minibatches(batch, self._random(step))
-        for minibatch in require_minibatches(minibatches, self._algorithm.minibatches):
+        method = self._algorithm.minibatches
+        # No variable has the iterator, so that an error in an update ends it: gradients may be off inside of it.
+        for minibatch in require_minibatches(method(batch, self._random(step)), method):
             self._updates.apply(updates, minibatch, rates, update_metrics)
             updates += 1
         updated = clock()
