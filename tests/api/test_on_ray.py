@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -92,6 +93,17 @@ def test_a_task_whose_worker_is_killed_is_repeated(pool, tmp_path):
     flag = str(tmp_path / "killed")
     assert sorted(pool.results(ENV, end_worker_once, [(flag, index) for index in range(3)])) == [(0, 0), (1, 1), (2, 2)]
     assert Path(flag).exists()
+
+
+def value_in(module: str) -> int:
+    value: int = import_module(module).VALUE
+    return value
+
+
+def test_a_task_finds_modules_in_the_folders_that_this_process_searches(pool, tmp_path, monkeypatch):
+    (tmp_path / "module_of_a_task.py").write_text("VALUE = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert list(pool.results(ENV, value_in, [("module_of_a_task",)])) == [(0, 3)]
 
 
 def test_the_error_of_a_task_is_raised_here(pool):

@@ -254,7 +254,7 @@ def _init(address: str, *, runtime_env: Mapping[str, Any] | None, **settings: An
 
 
 class _NoFolders(list[str]):
-    """A list that stays empty."""
+    """A list to which `extend` adds nothing: ray.init calls it with the folders."""
 
     def extend(self, folders: Iterable[str]) -> None:
         """Add nothing."""
@@ -264,12 +264,12 @@ def _job_config() -> Any:
     """Return settings with which Ray's workers search no folder of this process for modules.
 
     By default they search its current folder before the installed packages, so a file `gymnasium.py` there would run.
-    An actor adds what this process searches (`RemoteLaunch.path`) after them.
+    Actors and tasks add what this process searches after them.
     """
     from ray.job_config import JobConfig
 
-    config = JobConfig()
-    vars(config)["_py_driver_sys_path"] = _NoFolders()  # to which ray.init adds
+    config: Any = JobConfig()
+    config._py_driver_sys_path = _NoFolders()  # noqa: SLF001 - ray.init has no argument for it
     return config
 
 

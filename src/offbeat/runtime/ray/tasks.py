@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
+from offbeat.runtime.child import search_path
 from offbeat.runtime.ray.cluster import Cluster, ray_options, resources_text
 
 RETRIES = 3
@@ -81,7 +83,7 @@ class TaskPool:
         """
         import ray
 
-        task, first = self._task(), (env, stall_s, function)
+        task, first = self._task(), (search_path(), env, stall_s, function)
         waiting = {task.remote(*first, *arguments): index for index, arguments in enumerate(calls)}
         try:
             while waiting:
@@ -168,8 +170,11 @@ def note_progress(*_numbers: int) -> None:
     _LIMIT.renew()
 
 
-def _call(env: bytes, stall_s: float, function: Callable[..., Result], *arguments: object) -> Result:
-    """On a node: register the env, and call the function."""
+def _call(
+    path: Sequence[str], env: bytes, stall_s: float, function: Callable[..., Result], *arguments: object
+) -> Result:
+    """On a node: register the env, whose modules are also searched in the folders of `path`, and call the function."""
+    sys.path += [folder for folder in path if folder not in sys.path]
     _LIMIT.start(stall_s)
     try:
         sending.unpack(env)
