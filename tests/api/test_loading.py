@@ -20,6 +20,7 @@ import offbeat
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.playing.loaded_policy import FEW_ROWS, LoadedPolicy
 from offbeat.api.playing.trained import Trained
+from offbeat.config import registry
 from offbeat.core.types import Array, Leaf
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.checking.preflight import preflight
@@ -38,7 +39,7 @@ def of_images(stack: int = 1) -> LoadedPolicy:
 
 
 def unpickled(policy: LoadedPolicy) -> LoadedPolicy:
-    """A copy as another process gets it."""
+    """A copy through pickle."""
     copy: LoadedPolicy = pickle.loads(pickle.dumps(policy))
     return copy
 
@@ -127,6 +128,18 @@ def test_a_custom_encoder_receives_the_dtypes_that_it_was_trained_on():
         spec = PPOConfig(encoder="summing").policy_spec(preflight("zoo/DictObservations-v0"))
         policy = LoadedPolicy(make_policy(spec), Trained("test", "ppo", 0, 0, 0))
         assert policy(gym.make("zoo/DictObservations-v0").reset(seed=0)[0]) in (0, 1)
+
+
+@pytest.mark.parametrize("name", ["summing", "summing#1"])
+def test_a_policy_with_a_registered_or_a_passed_encoder_is_unpickled_where_the_encoder_is_not_known(name):
+    encoders = registry.GIVEN_ENCODERS if "#" in name else registry.ENCODERS
+    with registries_kept():
+        encoders[name] = Summing
+        spec = PPOConfig(encoder=name).policy_spec(preflight("zoo/DictObservations-v0"))
+        pickled = pickle.dumps(LoadedPolicy(make_policy(spec), Trained("test", "ppo", 0, 0, 0)))
+    with registries_kept():
+        copy = pickle.loads(pickled)
+    assert copy(gym.make("zoo/DictObservations-v0").reset(seed=0)[0]) in (0, 1)
 
 
 class Summing(nn.Module):

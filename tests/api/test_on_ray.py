@@ -95,15 +95,16 @@ def test_a_task_whose_worker_is_killed_is_repeated(pool, tmp_path):
     assert Path(flag).exists()
 
 
-def value_in(module: str) -> int:
-    value: int = import_module(module).VALUE
-    return value
+def number_of(value: Any) -> int:
+    number: int = value.number
+    return number
 
 
 def test_a_task_finds_modules_in_the_folders_that_this_process_searches(pool, tmp_path, monkeypatch):
-    (tmp_path / "module_of_a_task.py").write_text("VALUE = 3")
+    (tmp_path / "module_of_a_task.py").write_text("class Value:\n    number = 3")
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(pool.results(ENV, value_in, [("module_of_a_task",)])) == [(0, 3)]
+    value = import_module("module_of_a_task").Value()
+    assert sorted(pool.results(ENV, number_of, [(value,), (pool.put(value),)])) == [(0, 3), (1, 3)]
 
 
 def test_the_error_of_a_task_is_raised_here(pool):

@@ -266,6 +266,20 @@ def name_encoder(name: str, encoder: EncoderFactory) -> str:
     return free
 
 
+def own_encoder(name: str) -> EncoderFactory | str | None:
+    """Return what the user has passed or registered under a name; None for other names."""
+    return GIVEN_ENCODERS.get(name) or ENCODERS.get(name)
+
+
+def restore_encoder(name: str, encoder: EncoderFactory | str) -> str:
+    """Store the result of `own_encoder` of another process, and return the name under which it is stored here."""
+    passed_for, numbered, _ = name.partition("#")
+    if numbered and not isinstance(encoder, str):
+        return name_encoder(passed_for, encoder)
+    ENCODERS.setdefault(name, encoder)
+    return name
+
+
 # --- names --------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ The NumPy network is a fast path (`offbeat.fastpath.mlp`). Without that module a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from math import isfinite
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.config.registry import EncoderFactory, own_encoder, restore_encoder
 from offbeat.core.errors import NetworkFailed
 from offbeat.core.types import F32, Acted, Array, Tree
 from offbeat.models import actions, sampling
@@ -100,8 +102,11 @@ class ActingPolicy:
         self.network = make_network(spec, self.vector) if make_network else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let a copy and an unpickled policy make its own network: copied views would not read its vector."""
-        return _with_weights, (self.spec, self._make_network, self.vector)
+        """Let a copy and an unpickled policy make its own network: copied views would not read its vector.
+
+        Another process may not know the user's encoder, so it is sent too.
+        """
+        return _with_weights, (self.spec, self._make_network, self.vector, own_encoder(self.spec.encoder))
 
     def load(self, vector: F32) -> None:
         self.vector[:] = vector
@@ -189,7 +194,11 @@ class ActingPolicy:
         return normalized(x, self._arrays["observation_mean"], self._arrays["observation_scale"])
 
 
-def _with_weights(spec: PolicySpec, make_network: MakeNetwork | None, vector: F32) -> ActingPolicy:
+def _with_weights(
+    spec: PolicySpec, make_network: MakeNetwork | None, vector: F32, encoder: EncoderFactory | str | None
+) -> ActingPolicy:
+    if encoder is not None:
+        spec = replace(spec, encoder=restore_encoder(spec.encoder, encoder))
     policy = ActingPolicy(spec, make_network)
     policy.load(vector)
     return policy

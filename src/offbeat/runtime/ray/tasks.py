@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import pickle
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,7 +57,7 @@ class TaskPool:
         """Store an argument of several tasks, which each node gets once; return what stands for it in `results`."""
         import ray
 
-        return ray.put(value)
+        return ray.put(_pickled(value))
 
     def results(
         self,
@@ -83,8 +84,9 @@ class TaskPool:
         """
         import ray
 
-        task, first = self._task(), (search_path(), env, stall_s, function)
-        waiting = {task.remote(*first, *arguments): index for index, arguments in enumerate(calls)}
+        task, first = self._task(), (search_path(), env, stall_s)
+        sent = [[each if isinstance(each, ray.ObjectRef) else _pickled(each) for each in (function, *a)] for a in calls]
+        waiting = {task.remote(*first, *pickled): index for index, pickled in enumerate(sent)}
         try:
             while waiting:
                 for done in self._wait(list(waiting)):
@@ -170,14 +172,29 @@ def note_progress(*_numbers: int) -> None:
     _LIMIT.renew()
 
 
-def _call(
-    path: Sequence[str], env: bytes, stall_s: float, function: Callable[..., Result], *arguments: object
-) -> Result:
-    """On a node: register the env, whose modules are also searched in the folders of `path`, and call the function."""
+def _pickled(value: object) -> bytes:
+    """Return what `_call` unpickles. Ray would unpickle it before, when a node does not find the user's modules yet."""
+    from ray import cloudpickle
+
+    pickler: Any = cloudpickle
+    pickled: bytes = pickler.dumps(value)
+    return pickled
+
+
+def _call(path: Sequence[str], env: bytes, stall_s: float, *pickled: bytes) -> Any:
+    """On a node: register the env, and call a function.
+
+    Args:
+        path: folders in which modules are searched too.
+        env: the env, from `sending.package`.
+        stall_s: as for `TaskPool.results`.
+        *pickled: the function and its arguments, which may be of modules in these folders.
+    """
     sys.path += [folder for folder in path if folder not in sys.path]
     _LIMIT.start(stall_s)
     try:
         sending.unpack(env)
+        function, *arguments = map(pickle.loads, pickled)
         return function(*arguments)
     finally:
         _LIMIT.end()
