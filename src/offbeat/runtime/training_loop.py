@@ -259,7 +259,7 @@ class TrainingLoop(ABC):
             if due:
                 self.evaluations.postpone()
             return False
-        started = monotonic()
+        started, has_work = monotonic(), due or self.evaluations.is_due
         try:
             return self.evaluations.step(
                 self._parts.weights,
@@ -273,7 +273,7 @@ class TrainingLoop(ABC):
             self._notify("the evaluation was stopped by a signal and has no result: a resume makes it")
             return False
         finally:
-            if last or (due and not self.evaluations.concurrent):
+            if last or (has_work and not self.evaluations.concurrent):
                 self._parts.timings.add("evaluate", monotonic() - started)
 
     def _during_evaluation(self) -> None:

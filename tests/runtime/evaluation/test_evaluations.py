@@ -158,6 +158,23 @@ def test_the_last_line_has_the_wait_for_the_evaluations_at_the_end():
     assert before["time_evaluate"] == 0 < last["time_evaluate"]
 
 
+def postpone_evaluations(schedule: evaluations.Evaluations, *_arguments: Any, due: bool, last: bool) -> bool:  # noqa: ARG001
+    """Do as after a stop signal."""
+    if due:
+        schedule.postpone()
+    return False
+
+
+def test_the_wait_for_an_evaluation_that_was_postponed_to_the_resume_counts(monkeypatch):
+    with monkeypatch.context() as stopped:
+        stopped.setattr(evaluations.Evaluations, "step", postpone_evaluations)
+        small_run(Path("run"), eval_every=512, eval_episodes=3, stop_at=512)
+    package.resume("run", progress="none", stop_at=None)
+    line = next(line for line in lines_of(Path("run")) if line["evaluations"] == 1)
+    assert line["env_steps"] < SMALL["steps"]
+    assert line["time_evaluate"] > 0
+
+
 def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeypatch):
     monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 128}, eval_time_share=0.1)
