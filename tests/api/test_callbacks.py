@@ -395,6 +395,17 @@ def test_arguments_of_the_base_class_of_another_library_are_refused_by_that_of_o
         Verbose()
 
 
+def test_a_second_base_class_of_a_callback_is_initialized_too():
+    class Counts:
+        def __init__(self) -> None:
+            self.lines = 0
+
+    class Mine(offbeat.Callback, Counts):
+        pass
+
+    assert Mine().lines == 0
+
+
 # --- exactness ----------------------------------------------------------------------------------------------
 
 

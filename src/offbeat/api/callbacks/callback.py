@@ -123,6 +123,7 @@ class Callback:
 
     def __init__(self) -> None:
         """Make a callback. The base class has no arguments, such as `verbose`: a subclass may have its own."""
+        super().__init__()  # of a second base class
 
     def on_start(self) -> None:
         """Called before the first learning step, of a new run and of one that is resumed (`self.run.resumed`)."""
