@@ -16,7 +16,8 @@ from tests.support.runs import lines_of, small_run
 from tests.support.runs import offbeat as typed
 
 import offbeat
-from offbeat.api.playing.entrants import entrants_of
+from offbeat.api.match import _pairings
+from offbeat.api.playing.entrants import Entrant, entrants_of
 from offbeat.cli.match import Match
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
@@ -243,6 +244,15 @@ def test_a_match_that_cannot_be_played_is_refused(runs, flags, message, folder, 
     said = typed("match", *(folder / name for name in runs), *flags)
     assert (said.code, said.out) == (2, "")
     assert re.search(message, said.err.replace("\n", " ")), said.err
+
+
+def test_runs_that_would_have_to_draw_a_policy_within_a_team_cannot_play_it():
+    agents = {"goalie": ["red_0"], "keeper": ["red_0"], "striker": ["red_1"], "blue": ["blue_0"]}
+    versions: Any = dict.fromkeys(agents, ("latest",))
+    entrants = [Entrant(name, name, agents, versions) for name in ("one", "two")]
+    words = "one, two, none of which .*, or runs with one policy for each agent: no policy is drawn within a team"
+    with pytest.raises(ConfigError, match=words):
+        _pairings(entrants, [(("red_0",), ("red_1",)), (("blue_0",),)], 4, alone=False)
 
 
 def test_one_file_for_both_pictures_of_a_match_is_refused_however_it_is_written():

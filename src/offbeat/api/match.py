@@ -244,13 +244,12 @@ def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side], episodes: int,
         own = seatings(can_play)
         pairings |= {_Pairing((i, j), seating): ceil(episodes / len(own)) for seating in own}
     if not pairings:
-        raise ConfigError(
-            f"a match needs 2 players that can play against each other, but it has {_why_none(entrants, alone=alone)}"
-        )
+        why = _why_none(entrants, sides, alone=alone)
+        raise ConfigError(f"a match needs 2 players that can play against each other, but it has {why}")
     return pairings
 
 
-def _why_none(entrants: Sequence[Entrant], *, alone: bool) -> str:
+def _why_none(entrants: Sequence[Entrant], sides: Sequence[Side], *, alone: bool) -> str:
     """Return the players for a message, of which none can meet, and the remedy."""
     names = [each.name for each in entrants]
     if len(names) == 1:
@@ -258,6 +257,8 @@ def _why_none(entrants: Sequence[Entrant], *, alone: bool) -> str:
     remedy = "other sides"
     if alone:
         remedy = "several runs: the policies of a single one only meet in a game of two sides, or if one plays several"
+    elif any(len(side) > 1 for side in sides):
+        remedy += ", or runs with one policy for each agent: no policy is drawn within a team"
     return f"{', '.join(names)}, none of which can play all other sides: pass {remedy}"
 
 

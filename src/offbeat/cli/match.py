@@ -56,7 +56,7 @@ class Match:
     """Env steps after which a game is cut. Its return up to there counts. With league.outcome it has no result, unless
     the env has reported one."""
     json: bool = False
-    """Print one JSON object and nothing else: players, payoffs, standings, cut, no_result."""
+    """Print one JSON object and nothing else: sides, players, payoffs, standings, cut, no_result."""
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """Draw the win rates of all pairs into this file."""
     ratings: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
