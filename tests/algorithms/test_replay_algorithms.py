@@ -232,9 +232,7 @@ def test_unsupported_actions_are_refused(name, action, words):
         SMALL[name].policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4, flags=FLAGS))
 
 
-@pytest.mark.parametrize(
-    ("policy", "flags"), [("default", ""), ("agent_0", " --policies separate"), ("scout", " --policies FILE.toml")]
-)
+@pytest.mark.parametrize(("policy", "flags"), [("default", ""), ("agent_0", " --policies FILE.toml")])
 def test_the_command_for_another_algorithm_has_the_policies_of_a_world(policy, flags):
     spec = EnvSpec("my:World", OBSERVATIONS["vector"], ACTIONS["multidiscrete"], 4, agents=("agent_0",), policy=policy)
     with pytest.raises(ConfigError, match=f"run `offbeat train ppo my:World{flags}`"):

@@ -259,15 +259,12 @@ class EnvSpec:
         return self._command("offbeat check")
 
     def train_command(self, algorithm: str) -> str:
-        """Return the command that trains another algorithm on the same env, for messages."""
-        return self._command(f"offbeat train {algorithm}", self._policies_flag)
+        """Return the command that trains another algorithm on the same env, for messages.
 
-    @property
-    def _policies_flag(self) -> str:
-        """The flag for several policies, where FILE.toml stands for a file of tables; '' if there is one policy."""
-        if self.policy in ("", DEFAULT_POLICY):
-            return ""
-        return f"--policies {'separate' if self.agents == (self.policy,) else 'FILE.toml'}"
+        FILE.toml stands for a file with the tables of several policies.
+        """
+        several = self.policy not in ("", DEFAULT_POLICY)
+        return self._command(f"offbeat train {algorithm}", "--policies FILE.toml" if several else "")
 
     def _command(self, start: str, *flags: str) -> str:
         return " ".join(filter(None, (start, shlex.quote(self.id), self.flags, *flags)))
