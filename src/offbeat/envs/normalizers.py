@@ -33,7 +33,11 @@ def normalizer_notes(normalized: Iterable[str]) -> Iterator[tuple[str, str]]:
             "the env is wrapped in NormalizeObservation, whose running statistics are not shared by the envs and not "
             "saved: evaluations and a loaded policy get other observations than the training"
         )
-        yield problem, "leave it out, and pass --set normalize_observations=true: its statistics are shared and saved"
+        remedy = (
+            "leave it out; --set normalize_observations=true, which ppo has by default, does the same with statistics "
+            "that are shared and saved"
+        )
+        yield problem, remedy
     if "rewards" in normalized:
         problem = (
             "the env is wrapped in NormalizeReward, whose running statistics are not shared by the envs and not saved: "
