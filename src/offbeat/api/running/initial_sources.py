@@ -29,8 +29,9 @@ def require_sources(config: Config, specs: Mapping[str, object]) -> None:
         ConfigError: with the run, and the policy that it lacks or the spaces that differ.
     """
     runs = config.initial_runs
-    directories = {run: RunDirectory.open(Path(run)) for run in runs.values()}
-    read = {run: directory.read_checkpoint(LATEST, with_state=False) for run, directory in directories.items()}
+    read = {}
+    for run in dict.fromkeys(runs.values()):
+        read[run] = RunDirectory.open(Path(run)).read_checkpoint(LATEST, with_state=False)
     for policy, run in runs.items():
         saved = read[run].policies
         source = source_of(policy, config, list(saved), user_path(run))
