@@ -22,7 +22,7 @@ from offbeat.core.import_traces import ImportTraces, restore_environment
 from offbeat.core.threads import SPINNING, ThreadCounts, niceness, pin, usable_core_numbers
 
 VIDEO_DRIVER = "SDL_VIDEODRIVER"
-"""Environment variable with what SDL, and so pygame, shows pictures with."""
+"""Environment variable that names the driver with which SDL, and so pygame, shows pictures."""
 _TASKS = Path("/proc/self/task")
 """Directory of the threads of this process (Linux)."""
 

@@ -87,7 +87,11 @@ def set_blas_thread_count(threads: int) -> None:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """While entered, let torch use one thread for what this thread computes. Nothing happens if torch is not loaded."""
+    """While entered, torch uses one thread in this thread. Nothing happens if torch is not loaded.
+
+    A thread that uses torch for the first time meanwhile keeps one thread: torch gives new threads the number that was
+    set last.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         yield
