@@ -27,6 +27,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.run_directory import checkpoint
 from offbeat.run_directory import store as checkpoint_store
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
+from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import CheckpointStore
 
 # --- round trips --------------------------------------------------------------------------------------------
@@ -431,10 +432,12 @@ def test_the_hash_is_that_of_the_written_bytes_if_the_array_changes_during_the_s
     assert load(path, with_replay=True).replay is not None
 
 
-def test_a_checkpoint_is_played_without_parsing_its_state(tmp_path, monkeypatch):
+def test_a_checkpoint_and_a_snapshot_are_played_without_parsing_their_state(tmp_path, monkeypatch):
     path = store_in(tmp_path).save(1, full(1), ["latest"])
+    shutil.copytree(path, tmp_path / "league/default/snapshot-000001")
     monkeypatch.setattr(checkpoint, "_with_arrays", None)
     assert load(path, with_state=False).state is None
+    assert SnapshotStore(tmp_path / "league").load("default", 1)
 
 
 def test_a_replay_is_loaded_only_on_request(tmp_path):

@@ -54,7 +54,7 @@ class SnapshotStore:
         if not self._path(policy, number).is_dir():
             listed = _listed(self.numbers(policy))
             raise ConfigError(f"{self._directory.parent} has no snapshot {number}{_of(policy)}: {listed}")
-        policies = load(self._path(policy, number)).policies
+        policies = load(self._path(policy, number), with_state=False).policies
         if policies.keys() != {DEFAULT_POLICY}:
             raise ConfigError(
                 f"{self._path(policy, number)} has the policies {', '.join(policies)}, but a snapshot has one: the "
