@@ -99,8 +99,8 @@ def _own(config: Config, algorithm: str, env: str, given: Collection[str]) -> di
         keys = [*(["runtime"] if of_runtime else []), *(config.settings.network_keys if same_algorithm else ())]
     usual_runtime = {} if runtime == _usual_runtime(config, env) or not of_runtime else {"runtime": runtime}
     for flags in (usual_runtime, {}):  # with its usual settings the runtime may be refused
-        with suppress(ConfigError):  # the new env may be misspelt
-            usual = values_of(resolve(config.run.algorithm, env, flags=flags))
+        with suppress(ConfigError):  # the new algorithm or env may be misspelt
+            usual = values_of(resolve(algorithm, env, flags=flags))
             own = flags | {key: values[key] for key in keys if values[key] != usual[key]}
             if "actors" in own:  # then split is given by itself, and the other way round
                 own.pop("actors" if "split" in given else "split", None)
