@@ -136,7 +136,8 @@ class DetachedPolicyA2C(A2C):
 )
 def test_a_loss_without_gradients_is_refused_by_the_name_of_its_method(tmp_path, own, shards):
     with pytest.raises(
-        RunFailed, match=r"^\w+\.(policy_)?loss returned a loss without gradients.*must not yield inside"
+        RunFailed,
+        match=r"^\w+\.(policy_)?loss returned a loss without gradients.*must not yield inside.*return 0 times a loss",
     ):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
 
@@ -169,6 +170,22 @@ class ForgottenMetricsDQN(DQN):
         super().finish(observations)
 
 
+class ForgottenMetricsA2C(A2C):
+    """Returns a loss without metrics."""
+
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
+        metrics: Any = None
+        return super().policy_loss(log_prob, advantages, minibatch)._replace(metrics=metrics)
+
+
+class NumberedMetricsDQN(DQN):
+    """Returns metrics by number."""
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        metrics: Any = {1: 0.5}
+        return super().loss(minibatch)._replace(metrics=metrics)
+
+
 class NoKLPPO(PPO):
     """Reports no KL."""
 
@@ -183,6 +200,8 @@ class NoKLPPO(PPO):
         (MoreRowsA2C, ON_POLICY, r"\.estimate returned Targets of the shapes \[32, 8\] and \[33, 8\], but Targets"),
         (ForgottenMinibatchesPPO, ON_POLICY, r"\.minibatches returned a NoneType, but an iterator .*`yield minibatch`"),
         (ForgottenMetricsDQN, REPLAY, r"\.finish returned a NoneType, but a dict of metrics is expected"),
+        (ForgottenMetricsA2C, ON_POLICY, r"\.policy_loss returned a NoneType, but a dict of metrics is expected"),
+        (NumberedMetricsDQN, REPLAY, r"\.loss returned a metric with the name 1, but a string is expected"),
         (NoKLPPO, {**ON_POLICY, "kl_target": 0.01}, " has no metric approx_kl, which kl_target needs: add it"),
     ],
 )
@@ -335,9 +354,23 @@ class WordPPO(PPO):
 class EntropyPPO(PPO):
     """Reports its own idea of entropy under the name of the algorithm's."""
 
+    name = "entropy"
+
     def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
         result = super().policy_loss(log_prob, advantages, minibatch)
-        return result._replace(metrics={**result.metrics, "entropy": 1.0})
+        return result._replace(metrics={**result.metrics, self.name: 1.0})
+
+
+class SpeedPPO(EntropyPPO):
+    """Reports a metric with the name of one of the run."""
+
+    name = "sps"
+
+
+class NormPPO(EntropyPPO):
+    """Reports a metric with the name of one of the learner."""
+
+    name = "grad_norm"
 
 
 class FinishDQN(DQN):
@@ -359,6 +392,8 @@ class RateDQN(DQN):
     ("own", "settings", "owners", "name"),
     [
         (EntropyPPO, ON_POLICY, "EntropyPPO.policy_loss", "entropy"),
+        (SpeedPPO, ON_POLICY, "EntropyPPO.policy_loss", "sps"),
+        (NormPPO, ON_POLICY, "EntropyPPO.policy_loss", "grad_norm"),
         (FinishDQN, REPLAY, "DQN.loss and FinishDQN.finish", "q_mean"),
         (RateDQN, REPLAY, "RateDQN.loss", "learning_rate"),
     ],

@@ -19,6 +19,7 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.types import Array, EnvSpec, Field, Tree
 from offbeat.losses.advantages import Targets
 from offbeat.metrics.checks import refused_name
+from offbeat.metrics.names import is_of_run
 from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec, contradictions
@@ -259,9 +260,10 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
     """Return the result of a loss, which may be a method of the user's.
 
     Raises:
-        RunFailed: it is not a `LossResult`, or its loss is not a scalar tensor.
+        RunFailed: it is not a `LossResult`, its loss is not a scalar tensor, or its metrics are no dict by name.
     """
     if isinstance(result, LossResult):
+        require_metrics(result.metrics, method)
         loss = result.loss
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             return result
@@ -277,13 +279,18 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
 
 
 def require_other_names(metrics: Collection[str], taken: Collection[str], method: Callable[..., Any]) -> None:
-    """Refuse metrics of a method, which may be the user's, with the names of metrics that are reported beside them.
+    """Refuse metrics of a method, which may be the user's, with no name, or with that of another metric.
+
+    Args:
+        metrics: their names.
+        taken: names of metrics that are reported beside them, in addition to those of the run.
+        method: the method.
 
     Raises:
         RunFailed: with the first of them.
     """
     for name in metrics:
-        if name in taken:
+        if not name or name in taken or is_of_run(name):
             raise refused_name(name_of(method), name)
 
 
@@ -320,16 +327,19 @@ def require_targets(result: object, shape: torch.Size, method: Callable[..., Any
 
 
 def require_metrics(metrics: object, method: Callable[..., Any]) -> None:
-    """Refuse metrics of a method, which may be the user's, that are no dict.
+    """Refuse metrics of a method, which may be the user's, that are no dict, or have a name that is no text.
 
     Raises:
-        RunFailed: with the type.
+        RunFailed: with the type, or the name.
     """
     if not isinstance(metrics, Mapping):
         raise RunFailed(
             f"{name_of(method)} returned a {type(metrics).__name__}, but a dict of metrics is expected, such as "
             "{'my_metric': value}, or {} for none"
         )
+    for name in metrics:
+        if not isinstance(name, str):
+            raise RunFailed(f"{name_of(method)} returned a metric with the name {name!r}, but a string is expected")
 
 
 def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.Tensor:
@@ -344,7 +354,8 @@ def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.T
     raise RunFailed(
         f"{name_of(method)} returned a loss without gradients: it depends on no parameter. Compute it outside of "
         "torch.no_grad(), from tensors that are not detached. A generator, such as `minibatches`, must not yield "
-        "inside of torch.no_grad(): gradients would be off in the loss too"
+        "inside of torch.no_grad(): gradients would be off in the loss too. For a loss without effect, return 0 "
+        "times a loss with gradients"
     )
 
 

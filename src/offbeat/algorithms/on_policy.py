@@ -335,7 +335,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         entropy = distribution.entropy().mean()
         loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        require_other_names(result.metrics, losses, self.policy_loss)
+        require_other_names(result.metrics, {*losses, "grad_norm", "learning_rate"}, self.policy_loss)
         detached = {name: part.detach() for name, part in losses.items()}
         return result._replace(loss=loss, metrics={**detached, **result.metrics})
 

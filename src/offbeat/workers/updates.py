@@ -44,8 +44,8 @@ class UpdateMetrics:
         """Add a value of each metric.
 
         Raises:
-            RunFailed: `metrics` is no dict, or a name is also that of a metric of another source or of the run, where
-                one of the values would be lost.
+            RunFailed: `metrics` is no dict by name, or a name is also that of a metric of another source or of the
+                run, where one of the values would be lost.
         """
         if source is not None:
             require_metrics(metrics, source)
