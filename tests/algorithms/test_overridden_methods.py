@@ -217,9 +217,23 @@ class ForgottenSuperPPO(PPO):
         self.count = storage.register("count", torch.zeros(1))
 
 
-def test_a_register_that_does_not_call_that_of_its_base_is_refused_before_the_run(tmp_path):
-    with pytest.raises(ConfigError, match=r"^ForgottenSuperPPO\.register does not call super\(\)\.register\(storage\)"):
-        train(ForgottenSuperPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+class RegistersMorePPO(ForgottenSuperPPO):
+    """Calls its base, which does not call PPO's."""
+
+    def register(self, storage: Storage) -> None:
+        super().register(storage)
+
+
+@pytest.mark.parametrize(
+    ("own", "named"),
+    [
+        (ForgottenSuperPPO, "ForgottenSuperPPO.register"),
+        (RegistersMorePPO, "RegistersMorePPO.register or ForgottenSuperPPO.register"),
+    ],
+)
+def test_a_register_that_does_not_call_that_of_its_base_is_refused_before_the_run(tmp_path, own, named):
+    with pytest.raises(ConfigError, match=rf"^{named} does not call super\(\)\.register\(storage\): add it"):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
     assert not (tmp_path / "run").exists()
 
 

@@ -35,7 +35,6 @@ from offbeat.algorithms.base import (
     ParameterGroup,
     Shard,
     Stage,
-    name_of,
     require_gradients,
     require_loss_result,
     require_other_names,
@@ -130,7 +129,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         storage = storage or PrivateStorage()
         self.register(storage)
         if not self._registered:
-            raise ConfigError(f"{name_of(self.register)} does not call super().register(storage): add it")
+            raise ConfigError(f"{_own_registers(type(self))} does not call super().register(storage): add it")
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         self.network = self.make_network(generator).to(device)
         self.parameters = FlatParameters(self.network, ACTOR_CRITIC, storage)
@@ -417,6 +416,13 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     def arrays(self) -> dict[str, Tensor]:
         return self.parameters.arrays()
+
+
+def _own_registers(algorithm: type) -> str:
+    """Return the names of the `register` methods of a user's class and its bases, for messages."""
+    classes = [each for each in algorithm.__mro__ if "register" in vars(each)]
+    own = [each for each in classes if not each.__module__.startswith("offbeat.")]
+    return " or ".join(f"{each.__qualname__}.register" for each in own)
 
 
 def _require_kernels(algorithm: OnPolicy[Any], fast: OnPolicyFastPath | None, device: str) -> None:
