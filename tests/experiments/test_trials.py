@@ -291,10 +291,17 @@ def test_arguments_of_the_env_can_be_searched_over():
                 "env": "offbeat/Recall-v0",
                 "search": {"method": "random", "trials": 1, "over": {"env.kwargs.cues": {"low": 2, "high": 9}}},
             },
-            r"with env.kwargs.cues [\d.]+: .* If env.kwargs.cues must be an integer, .* and step = 1\n",
+            r"with env.kwargs.cues [\d.]+: .*[^.]\. If env.kwargs.cues must be an integer, .* and step = 1\n",
+        ),
+        (
+            {
+                "env": "json:Env",
+                "search": {"method": "random", "trials": 1, "over": {"env.kwargs.cues": {"low": 2, "high": 9}}},
+            },
+            r"unknown env 'json:Env'\. The module json has no class, function or env of this name\.$",
         ),
     ],
-    ids=["unknown", "not an integer"],
+    ids=["unknown", "not an integer", "no env"],
 )
 def test_an_env_that_refuses_the_arguments_of_a_trial_is_refused_with_the_trial(changes, says):
     tried = spec(**changes)

@@ -13,7 +13,7 @@ from offbeat.config.keys import flat
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.resolve import resolve
 from offbeat.config.trust import modules_of, policies_code
-from offbeat.core.errors import ConfigError, with_notes_of
+from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of, without_full_stop
 from offbeat.core.files import replace_file
 from offbeat.core.toml_files import read_toml
 from offbeat.core.typed_text import as_text, change_text
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 POLICIES = "policies.toml"
 """Name of the file with the tables of policies, in the folder of a trial: the value of --policies."""
+_OF_ARGUMENTS = (TypeError, ValueError, AssertionError, EnvFailed)
+"""What an env raises if an argument must be an integer, and is not: in its constructor, or later."""
 
 
 def trial_name(number: int) -> str:
@@ -154,8 +156,10 @@ def try_envs(trials: list[Trial], spec: Spec, *, kind: str = "trial", elsewhere:
             found.append(tested)
             require_sources(tested.config, {name: _policy_spec(tested, name) for name in tested.policies})
         except ConfigError as error:
-            hint = "" if envs in specs else _hint_on_ranges(spec)
-            named = _named(spec.where, kind, trial.env, trial.values, ConfigError(f"{error}{hint}"))
+            refused = envs not in specs and isinstance(error.__cause__, _OF_ARGUMENTS)
+            hint = _hint_on_ranges(spec) if refused else ""
+            text = f"{without_full_stop(error)}. {hint}" if hint else str(error)
+            named = _named(spec.where, kind, trial.env, trial.values, ConfigError(text))
             raise with_notes_of(named, error) from error
         if not elsewhere:
             device_of(config)
@@ -169,11 +173,11 @@ def _policy_spec(tested: TestedEnvs, name: str) -> object:
 
 
 def _hint_on_ranges(spec: Spec) -> str:
-    """Return how an env that fails gets integers only; '' if no argument of it has a range of other numbers."""
+    """Return how an env gets integers only; '' if no argument of it has a range of other numbers."""
     over = {} if spec.search is None else spec.search.over
     ranges = {key: values for key, values in over.items() if key.startswith(KWARGS) and isinstance(values, Range)}
     keys = " or ".join(key for key, values in ranges.items() if not values.whole)
-    return f". If {keys} must be an integer, write its range with integers, and step = 1" if keys else ""
+    return f"If {keys} must be an integer, write its range with integers, and step = 1" if keys else ""
 
 
 def _envs_of(trial: Trial) -> tuple[str, EnvConfig, TaskSample | None]:
