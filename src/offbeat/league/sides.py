@@ -58,12 +58,13 @@ def sides_of_game(
 
 
 def message_of(sides: Sequence[Sequence[str]], *, what: str, example: str) -> str:
-    """Return which agents play together in a game without patterns, if a team could have been meant; else ''.
+    """Return which agents play together, if a team could have been meant; else ''. Call it if the user has given no
+    patterns.
 
     Args:
         sides: The agents of each side.
-        what: As for `agents_of_sides`.
-        example: As for `agents_of_sides`.
+        what: What needs the sides: the first word of the message.
+        example: How patterns are given.
     """
     if sum(map(len, sides)) < 3:
         return ""
