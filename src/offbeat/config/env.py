@@ -51,8 +51,8 @@ class EnvConfig:
     else 1."""
     image_size: Annotated[tuple[Side, ...], Example("84,84")] = ()
     """Height and width in pixels of the images that policies get, such as 84,84; one number is both. A pixel is the
-    mean of the area that it covers in the env's image. Empty: the size of the env's images, and
-    84,84 for ale-py's Atari games."""
+    mean of the area that it covers in the env's image. Empty: the size of the env's images, and 84,84 for ale-py's
+    Atari games."""
     grayscale: bool = False
     """Give policies grey images in place of images of three colours."""
     ignore_observations: Annotated[tuple[str, ...], Example("text,goal")] = ()
