@@ -44,10 +44,10 @@ class PEARLConfig(SACConfig):
     context_size: Count = 100
     """Context rows of each task in an update: at most those that a visit brings, (prior_steps - 1) x envs_per_actor."""
     prior_steps: Annotated[int, Bound(2, 2**31 - 1)] = 400
-    """Env steps of a column at the start of a visit, in which the task variable is drawn from the prior. They are the
+    """Rows of a column at the start of a visit, in which the task variable is drawn from the prior. They are the
     context of the task. Rows in which an episode is reset count too, also the first row of a visit."""
     extra_steps: Annotated[int, Bound(0, 2**31 - 1)] = 600
-    """Env steps of a column in a visit after the prior steps, with the task variable from the posterior."""
+    """Rows of a column in a visit after the prior steps, with the task variable from the posterior."""
     latent_size: Count = 5
     """Size of the task variable."""
     context_hidden_sizes: tuple[Count, ...] = (200, 200, 200)
@@ -61,9 +61,10 @@ class PEARLConfig(SACConfig):
     """Fixed weight of the entropy, in units of reward; none: learned, so that the entropy reaches its target. The
     authors have 1 with rewards that are multiplied by 5."""
     warmup: Count = 100_000
-    """Env steps for which no update is made: at least meta_batch visits. Default: one visit to each train task."""
+    """Env steps for which no update is made: at least meta_batch visits. Default: about one visit to each train task,
+    because rows in which an episode is reset are no env steps."""
     chunk_length: Annotated[Count | None, Example("100")] = None
-    """Env steps of one column in a ticket: a divisor of a visit, prior_steps + extra_steps. After each ticket the
+    """Rows of one column in a ticket: a divisor of a visit, prior_steps + extra_steps. After each ticket the
     updates that are due are made. None: a whole visit."""
 
     title: ClassVar[str] = "PEARL"
@@ -90,7 +91,7 @@ class PEARLConfig(SACConfig):
     def with_defaults(
         cls, table: Mapping[str, object], given: Collection[str], runtime: RuntimeConfig
     ) -> dict[str, object]:
-        """Return the table with a `warmup` of one visit to each task, and with the capacity that the tasks need."""
+        """Return the table with a `warmup` of about one visit to each task, and with the capacity that they need."""
         values = super().with_defaults(table, given, runtime)
         settings = build(cls, values, "the table [pearl]")
         visit = settings.visit_steps * runtime.envs_per_actor
@@ -107,12 +108,12 @@ class PEARLConfig(SACConfig):
 
     @property
     def visit_steps(self) -> int:
-        """Env steps of a column in a visit."""
+        """Rows of a column in a visit."""
         return self.prior_steps + self.extra_steps
 
     @property
     def ticket_length(self) -> int:
-        """Env steps of one column in a ticket: by default, those of a whole visit."""
+        """Rows of one column in a ticket: by default, those of a whole visit."""
         return self.chunk_length or self.visit_steps
 
     def trials(self, seed: int) -> Trials:

@@ -21,7 +21,7 @@ from offbeat.core.typed_text import as_text
 SUITED = {
     "max_lag": "0 in serial, 1 in threads, processes and ray",
     "max_ahead": "actors - 1 in serial, actors in threads, processes and ray",
-    "pearl.warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor: one visit to each task",
+    "pearl.warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor",
     "pearl.capacity": "2 x (train_tasks + actors) visits; at least 1000000",
     "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
 }
