@@ -251,7 +251,8 @@ def _is_flag(token: str) -> bool:
 def _refused_change(words: Sequence[str], flag: str, key: str, value: str) -> ConfigError | None:
     """Return why the run among some words cannot be resumed with a flag; the code of its env is not imported.
 
-    None: it can be resumed with another value of the setting; or there is no such run.
+    None: it can be resumed with another value of the setting; or there is no such run. If its config cannot be read,
+    such as one with an algorithm of the user's own, the error leaves open whether it can.
 
     Args:
         words: all words that may be the run directory.
@@ -272,7 +273,8 @@ def _refused_change(words: Sequence[str], flag: str, key: str, value: str) -> Co
         require(replace(code_of(tables), envs=(), encoders=(), wrappers=()), str(file))
         config = from_tables(tables, str(file))
     except ConfigError:  # the command itself says why, once it is typed right
-        return None
+        assigned = f"--set {key}={value or 'VALUE'}"
+        return ConfigError(f"{flag} is not a flag, but a setting: if a resume may change it, pass {assigned}")
     if (refusal := reason_against(config, key)) is None:
         return None
     try:
