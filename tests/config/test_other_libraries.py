@@ -67,7 +67,11 @@ from offbeat.metrics.progress import ProgressKind
         ("ppo", {"save_steps": 50}, ["ML-Agents", "--set league.snapshot_every=50"]),
         ("ppo", {"league.swap_steps": 50}, ["unknown key 'league.swap_steps'", "ML-Agents", "drawn for each episode"]),
         ("ppo", {"league": {"save_steps": 5}}, ["unknown key 'league.save_steps'", "--set league.snapshot_every=50"]),
-        ("ppo", {"threaded": True}, ["ML-Agents", "calls it runtime. Pass threads for true; for false pass --max-lag 0"]),
+        (
+            "ppo",
+            {"threaded": True},
+            ["ML-Agents", "calls it runtime. Pass threads for true; for false pass --max-lag 0"],
+        ),
         ("ppo", {"buffer_size": 10240}, ["of ML-Agents, and offbeat calls it unrolls_per_batch. Pass the unrolls of"]),
         ("sac", {"buffer_size": 9}, ["Stable-Baselines3, CleanRL and ML-Agents", "calls it capacity: pass --set"]),
         ("ppo", {"env_config": {}}, ["arguments of the env's constructor are --env-kwargs NAME=VALUE"]),
