@@ -138,8 +138,10 @@ def test_a_loss_without_gradients_is_refused_by_the_name_of_its_method(tmp_path,
     with pytest.raises(
         RunFailed,
         match=r"^\w+\.(policy_)?loss returned a loss without gradients.*must not yield inside.*return 0 times a loss",
-    ):
+    ) as refused:
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
+    assert refused.tb, "it holds the generator"
+    assert torch.is_grad_enabled()
 
 
 class BareAdvantagesA2C(A2C):

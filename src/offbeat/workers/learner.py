@@ -15,6 +15,7 @@ from time import perf_counter as clock
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm, require_minibatches
@@ -198,11 +199,11 @@ class UnrollLearner(Learner):
         batch = self._algorithm.prepare(taken.batch)
         prepared = clock()
         update_metrics, updates = UpdateMetrics(), 0
-        method = self._algorithm.minibatches
-        # No variable has the iterator, so that an error in an update ends it: gradients may be off inside of it.
-        for minibatch in require_minibatches(method(batch, self._random(step)), method):
-            self._updates.apply(updates, minibatch, rates, update_metrics)
-            updates += 1
+        minibatches = self._algorithm.minibatches(batch, self._random(step))
+        with torch.enable_grad():  # at its end gradients are as before, also if a generator has switched them off
+            for minibatch in require_minibatches(minibatches, self._algorithm.minibatches):
+                self._updates.apply(updates, minibatch, rates, update_metrics)
+                updates += 1
         updated = clock()
         if taken.is_first_use:
             self._algorithm.update_statistics(batch)
