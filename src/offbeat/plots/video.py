@@ -47,8 +47,10 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         with replaced(path) as temporary:  # of a file that cannot be written, ffmpeg would only print messages
             write(_checked(frames, path), temporary, fps)
     except OSError as error:
-        reason = error.strerror or "ffmpeg has failed"
-        raise RunFailed(f"{path} could not be written ({reason}): {remedy_for(error, 'pass another file')}") from error
+        reason, remedy = error.strerror, remedy_for(error, "pass another file")
+        if reason is None:
+            reason, remedy = "ffmpeg has failed", "free some disk space, or pass another file"
+        raise RunFailed(f"{path} could not be written ({reason}): {remedy}") from error
     return path
 
 
