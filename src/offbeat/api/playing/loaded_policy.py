@@ -164,7 +164,8 @@ class LoadedPolicy:
         inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.policy
         if self._tasks is not None:
             inputs = self._tasks.with_task(inputs)
-        with one_torch_thread() if len(state) <= FEW_ROWS else nullcontext():
+        in_numpy = policy.spec.plain
+        with nullcontext() if in_numpy or len(state) > FEW_ROWS else one_torch_thread():
             action = policy.greedy(inputs, state) if random is None else policy.act(inputs, random, state).action
         sent = policy.to_env(action)
         memory.add_actions(sent, decided=not no_decision)
