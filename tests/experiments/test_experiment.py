@@ -9,7 +9,7 @@ import shutil
 import signal
 import statistics
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import chdir
 from itertools import repeat
 from pathlib import Path
@@ -185,6 +185,14 @@ def test_a_finished_experiment_starts_no_session(scenario):
 # --- what is left -------------------------------------------------------------------------------------------
 
 
+def seconds_at(env_steps: int, lines: Sequence[dict[str, Any]]) -> float:
+    """Return when a session had made so many env steps, on straight lines between its metrics lines."""
+    first: dict[int, float] = {0: 0.0}
+    for line in lines:
+        first.setdefault(line["env_steps"], line["wall_time_s"])
+    return float(np.interp(env_steps, list(first), list(first.values())))
+
+
 def test_the_csv_table_agrees_with_the_metrics_of_the_sessions(scenario):
     with (scenario.experiment / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -193,7 +201,7 @@ def test_the_csv_table_agrees_with_the_metrics_of_the_sessions(scenario):
         runs = [lines_of(session(scenario.experiment, 2 * trial + index)) for index in range(2)]
         evaluations = [
             [
-                (line["eval_env_steps"], line["wall_time_s"], line["eval_return_mean"])
+                (line["eval_env_steps"], seconds_at(line["eval_env_steps"], lines), line["eval_return_mean"])
                 for line in lines
                 if line["evaluations"]
             ]
