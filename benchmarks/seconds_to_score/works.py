@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks.works import EARLIER, PPO, Settings
 from offbeat.config.preset_files import preset_tables
@@ -31,22 +31,23 @@ class Work:
     """Env steps between evaluations, on all sides."""
     steps: int
     """Env steps of the peers, over which schedules run, and after which they have failed."""
-    peer: Settings = field(default_factory=dict)
-    """Settings of the peers, where they differ from `benchmarks.works.PPO`."""
+    peer: Settings | None = None
+    """Settings of the peers, where they differ from `benchmarks.works.PPO`; None: no peer is run."""
     sample_factory_steps: int = 0
     """Env steps of Sample Factory, whose own example has its settings; 0 if it has none for this env."""
 
     @property
     def sides(self) -> list[str]:
         """The sides that can be run."""
-        return [side for side in (OURS, *PEERS) if side != SAMPLE_FACTORY or self.sample_factory_steps]
+        peers = [] if self.peer is None else ["sb3", "sbx"]
+        return [OURS, *peers, *([SAMPLE_FACTORY] if self.sample_factory_steps else [])]
 
     def peer_settings(self, side: str, seed: int) -> Settings:
         """Return all that a peer is given."""
         own = {"env": self.env, "steps": self.steps, "seed": seed, "eval_every": self.eval_every, "scores": self.scores}
         if side == SAMPLE_FACTORY:
             return {**own, "steps": self.sample_factory_steps}
-        return {**PPO, **self.peer, **own}
+        return {**PPO, **(self.peer or {}), **own}
 
     def digest(self, side: str) -> str:
         """Return a digest of a side's settings: a record of other ones is not of this work."""
@@ -103,4 +104,5 @@ WORKS = (
             "max_grad_norm": 1.0, "normalize_observations": True, "normalize_returns": True,
         },
     ),
+    Work("pong", "PongNoFrameskip-v4", "ppo-pong-fast", (18,), 100_000, 1_500_000, peer=None),
 )  # fmt: skip
