@@ -329,7 +329,8 @@ class PacedLoop(TrainingLoop):
         evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
         self._line_is_pending = evaluated or self.metrics.line_due(before, self.counters)
         self._continue_or_end(finished=finished, at_boundary=finished or self._work.at_boundary)
-        self._show("training")
+        if self.ending is None:  # or `close` shows the last line
+            self._show("training")
 
     def _continue_acting(self) -> None:
         self._work.end_pause()
