@@ -131,6 +131,18 @@ def test_a_policy_on_the_hub_is_evaluated(run, hub_with_policy, tmp_path):
     assert json.loads(said.out) == evaluate(run, episodes=2).scores
 
 
+def test_a_folder_with_the_files_of_a_policy_on_the_hub_is_used_like_it(run, pushed, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name, content in pushed.folder.items():
+        (folder / name).write_bytes(content)
+    observations = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
+    assert np.array_equal(load_policy(folder)(observations), load_policy(run)(observations))
+    assert evaluate(folder, episodes=2).scores == evaluate(run, episodes=2).scores
+    with pytest.raises(ConfigError, match=r"checkpoint is .best., but .*copy has only one"):
+        load_policy(folder, "best")
+
+
 def test_an_episode_of_a_policy_on_the_hub_is_watched(run, hub_with_policy, tmp_path):
     pytest.importorskip("imageio")
     pytest.importorskip("pygame")
@@ -293,6 +305,7 @@ def test_an_unreachable_hub_gives_an_error_message_without_traceback(run, tmp_pa
     assert "Traceback" not in said.err
     loaded = typed(hub, tmp_path, code=ACT)
     assert "ConfigError: hf://someone/walks-well cannot be loaded" in loaded.err
+    assert "the hub cannot be reached, so connect to the network" in loaded.err
 
 
 def test_a_push_of_a_missing_checkpoint_is_refused(run, monkeypatch):

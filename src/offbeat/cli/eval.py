@@ -22,7 +22,7 @@ class Eval:
     """Play whole episodes with the policies of a run: offbeat eval runs/NAME."""
 
     run_directory: Annotated[Positional[str], arg(metavar="RUN")]
-    """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
+    """Run directory, hf://USER/NAME for a policy on the Hugging Face hub, or a folder with its files."""
     episodes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Number of whole episodes, by default 20. Each env gets a fixed share of them, so short episodes are not
     preferred. For a policy that infers its task: number of trials, by default one in each test task."""

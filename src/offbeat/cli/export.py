@@ -27,7 +27,7 @@ class Export:
     """Export a trained policy to one file that runs without offbeat: offbeat export runs/NAME."""
 
     run_directory: Annotated[Positional[str], arg(metavar="RUN")]
-    """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
+    """Run directory, hf://USER/NAME for a policy on the Hugging Face hub, or a folder with its files."""
     format: FormatName = "onnx"
     """onnx: for ONNX Runtime, in any language. torchscript: for torch, in Python and C++."""
     checkpoint: CheckpointName = "latest"

@@ -23,7 +23,7 @@ class Watch:
     """
 
     run_directory: Annotated[Positional[str], arg(metavar="RUN")]
-    """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
+    """Run directory, hf://USER/NAME for a policy on the Hugging Face hub, or a folder with its files."""
     video: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write an .mp4 or .gif file instead of opening a window."""
     seed: int = 0

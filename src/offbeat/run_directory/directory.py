@@ -355,7 +355,7 @@ class RunDirectory:
 
 def require_run(path: Path) -> None:
     """Raise ConfigError if a path is not that of a run directory."""
-    if _is_pushed(path):
+    if is_pushed(path):
         run = path.parent if (path.parent / "config.toml").is_file() else None
         remedy = "pass the run, or hf://USER/NAME" if run is None else f"pass {quote(str(run))}"
         raise ConfigError(f"{path} has the files that `offbeat push` uploads, but a run is expected: {remedy}")
@@ -373,10 +373,10 @@ def require_run(path: Path) -> None:
 
 def _runs_in(path: Path, pattern: str) -> list[Path]:
     """Return the run directories that match a pattern in a folder."""
-    return sorted(file.parent for file in path.glob(f"{pattern}/config.toml") if not _is_pushed(file.parent))
+    return sorted(file.parent for file in path.glob(f"{pattern}/config.toml") if not is_pushed(file.parent))
 
 
-def _is_pushed(path: Path) -> bool:
+def is_pushed(path: Path) -> bool:
     """Whether a folder has a policy with the config of its run, as `offbeat push` uploads them."""
     return (path / MANIFEST).is_file() and (path / "config.toml").is_file()
 

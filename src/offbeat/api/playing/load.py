@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from offbeat.api.hub.download import downloaded, is_on_hub
+from offbeat.api.hub.download import is_published, published_folder
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
@@ -45,8 +45,8 @@ def load(
     The only code that runs is offbeat's own, and that of encoders that are registered or passed: see SECURITY.md.
 
     Args:
-        run: a run directory or a `Run`, or the string "hf://USER/NAME".
-        checkpoint: latest, best or step-<12 digits>. On the hub there is only one checkpoint, and no other is named.
+        run: a run directory or a `Run`; or the string "hf://USER/NAME", or a folder with the files that are there.
+        checkpoint: latest, best or step-<12 digits>. A policy of the hub has only one, and no other is named.
         policy: name of the policy; None: the only one of the run.
         snapshot: id of a snapshot of the run's league, instead of a checkpoint. Those of the window are on disk, or all
             with `league.keep_all`.
@@ -87,10 +87,10 @@ def load_all(
 
 def _read(run: GivenPath, checkpoint: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
     """Return a checkpoint of a run or of the hub, and the modules that the run names."""
-    if is_on_hub(run):
+    if is_published(run):
         if checkpoint != LATEST:
             raise ConfigError(f"checkpoint is {checkpoint!r}, but {run} has only one: leave --checkpoint out")
-        return read_checkpoint(downloaded(os.fspath(run)), with_state=False), Code()
+        return read_checkpoint(published_folder(run), with_state=False), Code()
     directory = RunDirectory.open(run, trust_code=trust_code)
     saved = directory.read_checkpoint(checkpoint, with_state=False)
     return saved, Code(imports=directory.read_run().imports)
@@ -100,8 +100,8 @@ def _read_snapshot(
     run: GivenPath, checkpoint: str, policy: str | None, number: int, *, trust_code: bool
 ) -> tuple[Checkpoint, Code]:
     """Return a snapshot of a run's league as a checkpoint, and the modules that the run names."""
-    if is_on_hub(run):
-        raise ConfigError(f"snapshot is {number}, but the hub has no snapshots: leave it out")
+    if is_published(run):
+        raise ConfigError(f"snapshot is {number}, but {run} has no snapshots: leave it out")
     if checkpoint != LATEST:
         raise ConfigError(f"both the checkpoint {checkpoint} of {run} and the snapshot {number} are given: choose one")
     directory = RunDirectory.open(run, trust_code=trust_code)

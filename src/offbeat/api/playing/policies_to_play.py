@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from offbeat.api.hub.download import is_on_hub
+from offbeat.api.hub.download import is_published
 from offbeat.api.named_code import env_settings, name_of_env, name_of_wrapper
 from offbeat.api.playing.load import load_all, load_for_env
 from offbeat.api.playing.loaded_policy import LoadedPolicy
@@ -69,7 +69,7 @@ def trained_of(policies: Mapping[str, LoadedPolicy]) -> Trained:
 def _loaded(given: GivenPolicies, checkpoint: str, *, trust_code: bool) -> dict[str, LoadedPolicy]:
     if not isinstance(given, LoadedPolicy | Mapping):
         _require_path(given)
-        if is_on_hub(given):
+        if is_published(given):
             return load_all(given, checkpoint, trust_code=trust_code)
         _, policies = load_for_env(user_path(given), checkpoint, trust_code=trust_code)
         return policies
