@@ -17,7 +17,7 @@ def test_a_vertical_bar_in_a_cell_does_not_begin_another_one():
 
 def test_graphs_are_drawn_again_only_after_new_metrics(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "draw_runs", lambda *_arguments, **_more: None)
-    monkeypatch.setattr(report, "write_figure", lambda _figure, file: file.touch())
+    monkeypatch.setattr(report, "write_figure", lambda _figure, file, **_: file.touch())
     trials = [tmp_path / name for name in ("trial-000", "trial-001")]
     for trial in trials:
         run = trial / "seed-1"

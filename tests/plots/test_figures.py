@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from offbeat.plots.figures import literal, wrapped
+import warnings
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from offbeat.plots.figures import literal, wrapped, write_figure
 
 
 def test_a_long_name_with_dollar_signs_is_wrapped_and_a_formula_is_not():
@@ -11,3 +16,19 @@ def test_a_long_name_with_dollar_signs_is_wrapped_and_a_formula_is_not():
 
 def test_a_name_with_control_characters_is_drawn_with_escapes():
     assert literal("Cart\x1b[2J\nPole") == r"Cart\x1b[2J\nPole"
+
+
+def test_characters_that_the_font_lacks_are_named_once_and_other_warnings_stay(tmp_path):
+    class Warns(Figure):
+        def savefig(self, *arguments: Any, **named: Any) -> None:
+            super().savefig(*arguments, **named)
+            warnings.warn("something else", stacklevel=1)
+
+    figure, said = Warns(), list[str]()
+    figure.subplots().set_title("学习 学")
+    figure.suptitle("学")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        write_figure(figure, tmp_path / "picture.png", notify=said.append)
+    assert [str(each.message) for each in caught] == ["something else"]
+    assert [text.partition(",")[0] for text in said] == ["the font of the picture lacks 学 习"]

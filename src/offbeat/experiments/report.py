@@ -103,7 +103,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
             notify(f"plotting {folder.name}")
             for x, file in files.items():
                 told = notify if folder == experiment else ignore  # else each message would be there twice
-                write_figure(draw_runs(runs, x, notify=told), file)
+                write_figure(draw_runs(runs, x, notify=told), file, notify=told)
         except NoReturns:
             continue
         except (ConfigError, OSError) as error:

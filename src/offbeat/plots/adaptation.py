@@ -81,7 +81,8 @@ def plot_adaptation(run_dirs: Sequence[Path], *, out: Path, notify: Callable[[st
     Args:
         run_dirs: Paths of run directories. Those without an evaluation in new tasks are left out.
         out: Path of the image, in any format of matplotlib.
-        notify: Called with a message that names the runs that are left out.
+        notify: Called with a message that names the runs that are left out, or the characters that the font
+            lacks.
 
     Raises:
         ConfigError: a directory is not a run, or none has an evaluation in new tasks; the runs are on several envs or
@@ -98,7 +99,7 @@ def plot_adaptation(run_dirs: Sequence[Path], *, out: Path, notify: Callable[[st
                 f"the runs have different {what} ({', '.join(sorted(values))}), which cannot be compared in one "
                 "picture: plot them one by one"
             )
-    save_figure(_draw(group_by_settings(runs)), out)
+    save_figure(_draw(group_by_settings(runs)), out, notify)
     return out
 
 

@@ -81,8 +81,8 @@ def plot_runs(
         smooth: Number of points; each line is the moving average over its last ones. 1 leaves it as it is.
         average: Whether to add the moving average of the training returns over 100 points, as a dotted line.
         title: Title in place of the names of algorithms and envs.
-        notify: Called with messages that name the runs without one of the metrics, which are left out of its panel, and
-            the seeds that end a curve early.
+        notify: Called with messages that name the runs without one of the metrics, which are left out of its panel, the
+            seeds that end a curve early, and the characters that the font lacks.
 
     Raises:
         ConfigError: a directory is not a run or has no returns yet, no run has one of the metrics, the number of labels
@@ -91,7 +91,7 @@ def plot_runs(
     figure = draw_runs(
         run_dirs, x, metrics=metrics, labels=labels, smooth=smooth, average=average, title=title, notify=notify
     )
-    save_figure(figure, out)
+    save_figure(figure, out, notify)
     return out
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import remedy_for, replaced
+from offbeat.core.messages import ignore
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +23,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F
 """Okabe and Ito's palette, which is suitable for color-blind readers."""
 TITLE: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 """Style of a title."""
+_LACKS_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
+"""Start of matplotlib's warning of a character that the font lacks."""
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -72,23 +78,43 @@ def example_path(path: Path, suffix: str) -> Path:
     return path / f"picture{suffix}" if path.name in ("", "..") else path.with_suffix(suffix)
 
 
-def write_figure(figure: Figure, out: Path, flag: str = "") -> None:
+def write_figure(figure: Figure, out: Path, flag: str = "", notify: Callable[[str], None] = ignore) -> None:
     """Write a figure to a file. An existing file, whose permissions stay, is replaced when the new one is complete.
 
     Args:
         figure: The figure.
         out: The file, with a suffix that matplotlib knows.
         flag: The flag that gives another file, for messages.
+        notify: Called with a message that names the characters that the font lacks.
 
     Raises:
         ConfigError: nothing can be written to the file or its folder.
         OSError: it could not be written, for example because the disk is full.
     """
-    with replaced(out, flag) as temporary:
+    with replaced(out, flag) as temporary, _lacking_glyphs_named(notify):
         figure.savefig(temporary)
 
 
-def save_figure(figure: Figure, out: Path) -> None:
+@contextmanager
+def _lacking_glyphs_named(notify: Callable[[str], None]) -> Iterator[None]:
+    """Name the characters that the font lacks in one message. Matplotlib warns of each of them, several times."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", _LACKS_GLYPH.pattern)
+        yield
+    lacking: list[str] = []
+    for each in caught:
+        if found := _LACKS_GLYPH.match(str(each.message)):
+            lacking.append(chr(int(found[1])))
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if lacking:
+        notify(
+            f"the font of the picture lacks {' '.join(dict.fromkeys(lacking))}, so it shows boxes in their place: set "
+            "font.family in matplotlib's file matplotlibrc to a font that has them"
+        )
+
+
+def save_figure(figure: Figure, out: Path, notify: Callable[[str], None] = ignore) -> None:
     """Write a figure to a file as `write_figure`, in the format of its suffix.
 
     Raises:
@@ -96,7 +122,7 @@ def save_figure(figure: Figure, out: Path) -> None:
     """
     require_format(out)
     try:
-        write_figure(figure, out, "--out")
+        write_figure(figure, out, "--out", notify)
     except OSError as error:
         remedy = remedy_for(error, "pass another file with --out")
         raise ConfigError(f"{out} cannot be written ({error.strerror}): {remedy}") from None
