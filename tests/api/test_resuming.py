@@ -338,6 +338,32 @@ def test_a_run_that_is_still_training_is_not_reported_as_crashed(tmp_path):
         assert not RunDirectory.open(run).crash_message()
 
 
+# --- damage is told -----------------------------------------------------------------------------------------
+
+STATUS = "status.json is damaged, so how the run has ended is not known. The file is written again"
+LINES = "metrics.jsonl is damaged: its lines for learning steps {} to 5 are missing. The run continues without them"
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "says"),
+    [
+        ("status.json", lambda content: content[:20], STATUS),
+        ("status.json", lambda content: b"\xff" * len(content), STATUS),
+        ("metrics.jsonl", lambda content: content[:-20], LINES.format(4)),
+        ("metrics.jsonl", lambda content: b"\xff" * len(content), LINES.format(1)),
+        ("metrics.jsonl", lambda _content: b"", LINES.format(1)),
+        ("metrics.jsonl", lambda content: content + b"{", ""),  # beyond the checkpoint, where lines are removed
+    ],
+)
+def test_a_resume_says_what_is_damaged_and_what_becomes_of_it(tmp_path, file, damage, says):
+    run = small_run(tmp_path / "run", steps=512, stop_at=256, log_every=128).path
+    (run / file).write_bytes(damage((run / file).read_bytes()))
+    said = offbeat("resume", run, "--progress", "lines")
+    assert said.code == 0
+    assert [line for line in said.err.splitlines() if "damaged" in line] == list(filter(None, [says]))
+    assert says in (run / "log.txt").read_text()
+
+
 # --- version 0 ----------------------------------------------------------------------------------------------
 
 

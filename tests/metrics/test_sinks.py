@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.support.runs import files_up_to
 
 from offbeat.core.errors import ConfigError
-from offbeat.metrics.sinks import JsonLines, TensorBoard, first_lines, read_metrics, size_up_to
+from offbeat.metrics.sinks import JsonLines, TensorBoard, first_lines, last_line_up_to, read_metrics
 
 
 def line(step: int, **figures: float | None) -> dict[str, float | None]:
@@ -107,7 +107,9 @@ def test_lines_that_are_longer_than_a_piece_are_read_and_counted(tmp_path, step)
     write(path, *lines)
     assert read_metrics(path) == lines
     texts = path.read_bytes().splitlines()
-    pieces = [*first_lines(path, size_up_to(path, learning_step=step))]
+    last, size = last_line_up_to(path, step)
+    assert last == step
+    pieces = [*first_lines(path, size)]
     assert b"".join(pieces) == b"".join(text + b"\n" for text in texts[: step + 1])
     assert max(map(len, pieces)) <= 1 << 16
     texts[step] = b"what is this"
@@ -133,13 +135,13 @@ def test_a_file_that_is_much_larger_than_the_memory_is_refused(tmp_path, before)
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(before)
     os.truncate(path, 1 << 42)  # zeros, which take no space
-    for read in (read_metrics, partial(size_up_to, learning_step=1)):
+    for read in (read_metrics, partial(last_line_up_to, learning_step=1)):
         with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line of more than 16 MiB"):
             read(path)
 
 
 def lines_up_to(path: Path, step: int) -> bytes:
-    return b"".join(first_lines(path, size_up_to(path, step)))
+    return b"".join(first_lines(path, last_line_up_to(path, step)[1]))
 
 
 def test_the_lines_up_to_a_learning_step_are_complete_and_unchanged(tmp_path):
@@ -154,7 +156,7 @@ def test_the_lines_up_to_a_learning_step_are_complete_and_unchanged(tmp_path):
 
 
 def test_a_missing_file_has_no_lines_up_to_a_learning_step(tmp_path):
-    assert size_up_to(tmp_path / "metrics.jsonl", learning_step=2) == 0
+    assert last_line_up_to(tmp_path / "metrics.jsonl", learning_step=2) == (0, 0)
 
 
 def test_tensorboard_shows_metrics_in_groups_over_env_steps(tmp_path):

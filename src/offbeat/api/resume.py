@@ -112,7 +112,7 @@ def continue_run(
     """
     called = Callbacks(callbacks)
     directory = RunDirectory.open(run, trust_code=trust_code)
-    crash = directory.crash_message()
+    crash, damage = directory.crash_message(), directory.status_damage()
     with caller_state() as caller, directory.presence().required(), directory.lock():
         view = progress_view(progress)
         accept(*clusters_of(given))
@@ -127,9 +127,10 @@ def continue_run(
             changed = changes_between(before.without_limits(), config)
             continuation = Continuation(directory.path, saved, changed)
             counters = Counters.of_state(state["counters"])
+            logged = Counters.of_state(state["recorder"]["counted"])
             del saved, state  # they are large, and the continuation releases them
             with GracefulStop() as signals:
-                changes = DirectoryChanges(directory, config, checkpoint, counters, changed)
+                changes = DirectoryChanges(directory, config, checkpoint, counters, logged, changed)
                 context = RunContext(
                     parts=parts,
                     directory=directory,
@@ -144,8 +145,8 @@ def continue_run(
                     resumed_at=counters.env_steps,
                     shows_end=shows_end,
                 )
-                if crash:
-                    context.notify(crash)
+                for message in filter(None, (crash, damage, changes.lost_lines)):
+                    context.notify(message)
                 return run_to_end(context)
         finally:
             parts.close()

@@ -217,8 +217,11 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def size_up_to(path: Path, learning_step: int) -> int:
-    """Return the bytes of the lines of a JSON Lines file up to ``learning_step``, from which a run is resumed.
+def last_line_up_to(path: Path, learning_step: int) -> tuple[int, int]:
+    """Return the last line of a JSON Lines file up to ``learning_step``, from which a run is resumed.
+
+    Returns:
+        Its learning step, and the bytes of the file up to its end; 0 and 0 if there is no such line.
 
     Raises:
         ConfigError: a later line was changed by another program.
@@ -227,8 +230,8 @@ def size_up_to(path: Path, learning_step: int) -> int:
         if not isinstance(line.get("learning_step"), int):
             raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
         if line["learning_step"] <= learning_step:
-            return end + 1
-    return 0
+            return line["learning_step"], end + 1
+    return 0, 0
 
 
 def first_lines(path: Path, size: int) -> Iterator[bytes]:

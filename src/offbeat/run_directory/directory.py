@@ -309,6 +309,16 @@ class RunDirectory:
             "exists. Its checkpoints are complete"
         )
 
+    def status_damage(self) -> str:
+        """Return a message if status.json cannot be read, else ''. A resume writes it again."""
+        try:
+            read_json(self.status, LARGEST_RECORD)
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError):
+            return "status.json is damaged, so how the run has ended is not known. The file is written again"
+        return ""
+
     # --- lock and presence ---------------------------------------------------------------------------------
 
     @contextmanager

@@ -30,7 +30,13 @@ class DirectoryChanges:
     """
 
     def __init__(
-        self, directory: RunDirectory, config: Config, checkpoint: str, counters: Counters, changed: Changed
+        self,
+        directory: RunDirectory,
+        config: Config,
+        checkpoint: str,
+        counters: Counters,
+        logged: Counters,
+        changed: Changed,
     ) -> None:
         """Prepare the changes.
 
@@ -39,12 +45,13 @@ class DirectoryChanges:
             config: the config of the resumed run.
             checkpoint: the name of the checkpoint.
             counters: the counters of the checkpoint.
+            logged: the counters in the last metrics line before the checkpoint.
             changed: the settings that differ from those of the run so far.
 
         Raises:
             ConfigError: a file of the directory was changed by another program.
         """
-        from offbeat.metrics.sinks import size_up_to
+        from offbeat.metrics.sinks import last_line_up_to
 
         self._directory = directory
         self._env_steps = counters.env_steps
@@ -53,8 +60,10 @@ class DirectoryChanges:
         )
         """The name of the checkpoint that becomes the latest; None if it is the latest already."""
         self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
-        self.metrics_size = size_up_to(directory.metrics, counters.learning_step)
+        last, self.metrics_size = last_line_up_to(directory.metrics, counters.learning_step)
         """Bytes of the metrics lines that stay."""
+        self.lost_lines = _lost_lines(last, logged.learning_step)
+        """A message about metrics lines that are lost; '' if there are none."""
         self._configs = {directory.config: config.as_toml()}
         """The new content of config files by path, in the order in which they are written."""
         changed = {key: values for key, values in changed.items() if key not in LIMITS}
@@ -133,6 +142,21 @@ def _linkable(store: CheckpointStore, name: str, env_steps: int) -> str:
     """
     found = store.path(name).resolve().name
     return store.path(f"step-{env_steps:012d}").name if found == BEST else found
+
+
+def _lost_lines(last: int, logged: int) -> str:
+    """Return a message about lost metrics lines; '' if there are none.
+
+    Args:
+        last: the learning step of the last line in the file.
+        logged: the learning step of the last line that was written.
+    """
+    if last >= logged:
+        return ""
+    return (
+        f"metrics.jsonl is damaged: its lines for learning steps {last + 1} to {logged} are missing. The run continues "
+        "without them"
+    )
 
 
 def _content(path: Path) -> bytes | None:
