@@ -23,8 +23,8 @@ from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from typing import IO, Any
 
+from offbeat.core.kills import killed_by, memory_kills
 from offbeat.core.lossy_stream import lossy
-from offbeat.core.signal_names import signal_name
 from offbeat.core.stop_signals import STOP_SIGNALS
 from offbeat.runtime.child_main import Report
 from offbeat.runtime.process_groups import GROUPS
@@ -82,6 +82,7 @@ class Child:
         """Why it must not be restarted; empty if it may be."""
         self.paused: tuple[int, Any] = (-1, None)
         """The ticket or limit of its last pause, and its state there."""
+        self._memory_kills_before = memory_kills()
         self._waits_in_kernel = False
         """Whether it was killed, and has not ended within `KILL_S`."""
         self._reports: SimpleQueue[bytes] = SimpleQueue()
@@ -210,7 +211,9 @@ class Child:
         code = self.process.returncode
         if code is None:
             return "was killed, but has not ended"
-        return f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        if code < 0:
+            return f"was killed by {killed_by(-code, self._memory_kills_before)}"
+        return f"ended with exit code {code}"
 
 
 def start_child(
