@@ -268,3 +268,21 @@ def test_only_the_end_of_a_log_is_read_for_the_reason(job):
     pool = pool_of(FakeLauncher([End(2)]))
     pool.run([job])
     assert [outcome.reason for outcome in pool.outcomes] == ["exit code 2: the disk is full"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (
+            "offbeat: step() raised E: no licence\nTraceback (most recent call last):\nE: no licence\n",
+            "step() raised E: no licence",
+        ),
+        ("E: no licence\n", "E: no licence"),
+        ("", "it printed nothing"),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_message_before_a_traceback(job, printed, reason):
+    job.log.write_text(f"$ offbeat train\noffbeat: an earlier start\n$ offbeat train\n{printed}")
+    pool = pool_of(FakeLauncher([End(1)]))
+    pool.run([job])
+    assert [outcome.reason for outcome in pool.outcomes] == [f"exit code 1: {reason}"]

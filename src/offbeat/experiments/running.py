@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -29,7 +30,7 @@ _END_TIMEOUT_S = 15.0
 _UNLOCK_TIMEOUT_S = 180.0
 """Maximum seconds until the process of a job on a lost node has ended. File servers keep its lock for a while."""
 _TAIL = 4096
-"""Bytes at the end of a log in which its last line is searched for."""
+"""Bytes at the end of a log in which its last message is searched for."""
 RESTARTS_AFTER_LOST_NODE = 3
 """Times that a job is started again because its node was lost."""
 
@@ -143,15 +144,21 @@ class Child:
         written = status != self._earlier_status  # else the status is that of an earlier process
         if written and status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
-        return f"exit code {code}: {_last_printed(self.job.log).removeprefix('offbeat: ')}"
+        return f"exit code {code}: {_last_message(self.job.log)}"
 
 
-def _last_printed(log: Path) -> str:
-    """Return the last line of a log that is not blank. An env may have printed very much: only the end is read."""
+def _last_message(log: Path) -> str:
+    """Return the last message of offbeat since the last start, which a traceback may follow; or else the last line.
+
+    Only the end of the log is read: an env may have printed very much.
+    """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         printed = file.read().decode(errors="replace").splitlines()
-    return next((line for line in reversed(printed) if line.strip()), "it printed nothing")
+    since_start = takewhile(lambda line: not line.startswith("$ offbeat "), reversed(printed))
+    lines = [line for line in since_start if line.strip()]
+    messages = [line.removeprefix("offbeat: ") for line in lines if line.startswith("offbeat: ")]
+    return (messages or lines or ["it printed nothing"])[0]
 
 
 class JobSchedule(Protocol):
