@@ -54,6 +54,7 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("AllowsNothing", "error", "agent b, step 2 of the episode: action_mask allows no choice"),
         ("LosesItsMask", "error", "agent b, step 2 of the episode: info has no action_mask"),
         ("ListsAnInfo", "error", "step 2 of the episode raised ValueError: the info of agent b is a list, not a dict"),
+        ("LacksAnInfo", "error", "step 2 of the episode raised ValueError: the info of agent b is a NoneType"),
         ("ReturnsFourValues", "error", "step 2 of the episode raised ValueError: step() returned 4 values"),
         ("RaisesAnError", "error", "step 2 of the episode raised ZeroDivisionError: the field has no width"),
         ("RefusesProgress", "error", "set_progress(0.0) raised RuntimeError: not now"),

@@ -230,14 +230,16 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
         (step(b=1, z=1), "agent z appears, but it is not one of the world's possible agents"),
         (
             step(b=1, c=1)._replace(infos={"c": {"action_mask": [1, 1]}}),
-            "agent c has 'action_mask' in its info, but the infos of the first reset of the world had none for it",
+            "agent c: 'action_mask' is in its info, but the infos of the first reset of the world had none for it",
         ),
         (
             step(b=1)._replace(infos={"b": {"action_mask": [1, 1]}}),
-            "agent b has 'action_mask' in its info, .* so its masks are not read: give masks in the infos of reset",
+            "agent b: 'action_mask' is in its info, .* so its masks are not read: give masks in the infos of reset",
         ),
         (step(b=1)._replace(over=True), "agent b is missing, but it was neither terminated nor truncated"),
         (step(b=float("nan")), "agent b: observation is NaN"),
+        (step(b=1)._replace(observations={"b": [1, 1]}), r"agent b: an observation of shape \(2,\) where"),
+        (step(b=1, c=1)._replace(observations={"b": [1], "c": [1, 1]}), r"agent c: an observation of shape \(2,\)"),
         (step(b=1)._replace(rewards={}), "agent b has no value in rewards: return rewards for each agent"),
         (step(b=1)._replace(terminations={"__all__": False}), "agent b has no value in terminations"),
     ],

@@ -160,6 +160,13 @@ class ListsAnInfo(Sound):
         return parts
 
 
+class LacksAnInfo(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 2:
+            parts[4]["b"] = None
+        return parts
+
+
 class ReturnsFourValues(Sound):
     def wrong(self, *parts: Any) -> Any:
         return parts[:4] if self.age == 2 else parts

@@ -121,15 +121,18 @@ class WorldState:
         for agent, column in self._alive.items():
             if agent not in observations:
                 raise ValueError(f"agent {agent} is missing, but it was neither terminated nor truncated before")
-            column.write(observations[agent])
-            column.rewards[column.index] = rewards[agent]
-            if terminations[agent] or truncations[agent]:
-                column.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
-                ended.append(agent)
-            if column.lacks_mask:
-                self._refuse_mask(agent, infos)
-            if column.reads_info:
-                column.write_info(infos[agent])
+            try:
+                column.write(observations[agent])
+                column.rewards[column.index] = rewards[agent]
+                if terminations[agent] or truncations[agent]:
+                    column.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
+                    ended.append(agent)
+                if column.lacks_mask:
+                    self._refuse_mask(agent, infos)
+                if column.reads_info:
+                    column.write_info(infos[agent])
+            except ValueError as error:
+                raise _with_agent(agent, error) from error
         return ended
 
     def _refuse_mask(self, agent: str, infos: Mapping[str, Any]) -> None:
@@ -137,9 +140,8 @@ class WorldState:
         info = infos.get(agent)
         if info and isinstance(info, Mapping) and INFO_MASK in info:
             raise ValueError(
-                f"agent {agent} has {INFO_MASK!r} in its info, but the infos of the first reset of the world had none "
-                "for it, so its masks are not read: give masks in the infos of reset and of each step, or in the "
-                "observations"
+                f"{INFO_MASK!r} is in its info, but the infos of the first reset of the world had none for it, so its "
+                "masks are not read: give masks in the infos of reset and of each step, or in the observations"
             )
 
     def _truncate(self, ended: Sequence[str]) -> list[str]:
@@ -179,10 +181,13 @@ class WorldState:
             if agent not in self._columns:
                 raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
             column = self._alive[agent] = self._columns[agent]
-            column.write(observation)
-            if column.lacks_mask:
-                self._refuse_mask(agent, step.infos)
-            column.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
+            try:
+                column.write(observation)
+                if column.lacks_mask:
+                    self._refuse_mask(agent, step.infos)
+                column.write_mask(step.infos.get(agent, {}))  # it has no step whose numbers would count
+            except ValueError as error:
+                raise _with_agent(agent, error) from error
 
     def _set_next(self, step: WorldStep) -> None:
         """Set who chooses the next actions."""
@@ -227,3 +232,8 @@ class WorldState:
         self._alive = {agent: self._columns[agent] for agent in saved["alive"]}
         self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
         self.over, self.had_no_decision, self._steps = saved["over"], saved["agents_wait"], saved["steps"]
+
+
+def _with_agent(agent: str, error: ValueError) -> ValueError:
+    """Return the error for a wrong value that an agent got."""
+    return ValueError(f"agent {agent}: {error}")

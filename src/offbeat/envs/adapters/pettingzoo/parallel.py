@@ -64,7 +64,7 @@ def _waiting(agents: Collection[str], infos: Mapping[str, Mapping[str, Any]]) ->
         ValueError: an info is not a dict.
     """
     try:
-        return [agent for agent in agents if (info := infos.get(agent)) and info.get(NO_DECISION)]
+        return [agent for agent in agents if infos.get(agent, {}).get(NO_DECISION)]
     except AttributeError:
         raise ValueError(_wrong_infos(infos)) from None
 
