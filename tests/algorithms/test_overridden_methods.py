@@ -101,7 +101,17 @@ class NumberPPO(PPO):
         return LossResult(torch.as_tensor(loss).item(), {})
 
 
-@pytest.mark.parametrize(("own", "given"), [(LossOfRowsPPO, r"of shape \[\d+\]"), (NumberPPO, "that is ")])
+class ValueLossOfRowsPPO(PPO):
+    """Returns the loss of each value."""
+
+    def value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
+        return (values - minibatch["value_target"]).square()
+
+
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [(LossOfRowsPPO, r"of shape \[\d+\]"), (ValueLossOfRowsPPO, r"of shape \[\d+\]"), (NumberPPO, "that is ")],
+)
 def test_a_loss_that_is_not_a_scalar_tensor_is_refused_by_the_name_of_its_method(tmp_path, own, given):
     with pytest.raises(RunFailed, match=rf"^{own.__name__}\.\w*loss returned a loss {given}.*losses\.mean\(\)"):
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
@@ -130,14 +140,27 @@ class DetachedPolicyA2C(A2C):
         return super().policy_loss(log_prob.detach(), advantages, minibatch)
 
 
+class DetachedValuesA2C(A2C):
+    """Returns a loss of the values without gradients, so that only the policy would learn."""
+
+    def value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
+        return super().value_loss(values.detach(), minibatch)
+
+
 @pytest.mark.parametrize(
     ("own", "shards"),
-    [(DetachedPPO, 1), (DetachedPPO, 2), (YieldsWithoutGradientsPPO, 1), (DetachedPolicyA2C, 1)],
+    [
+        (DetachedPPO, 1),
+        (DetachedPPO, 2),
+        (YieldsWithoutGradientsPPO, 1),
+        (DetachedPolicyA2C, 1),
+        (DetachedValuesA2C, 2),
+    ],
 )
 def test_a_loss_without_gradients_is_refused_by_the_name_of_its_method(tmp_path, own, shards):
     with pytest.raises(
         RunFailed,
-        match=r"^\w+\.(policy_)?loss returned a loss without gradients.*must not yield inside.*return 0 times a loss",
+        match=r"^\w+\.\w*loss returned a loss without gradients.*must not yield inside.*return 0 times a loss",
     ) as refused:
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, shards=shards)
     assert refused.tb, "it holds the generator"

@@ -19,7 +19,7 @@ arrays of a minibatch, and its sizes M and m, are described in `rows.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -325,12 +325,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         config, (distribution, values) = self.config, self.batch_network.outputs(minibatch)
         advantages = advantages_of(minibatch, normalize=config.normalize_advantages)
         log_prob = distribution.log_prob(minibatch["action"])
-        result = require_loss_result(self.policy_loss(log_prob, advantages, minibatch), self.policy_loss)
-        policy_loss = result.loss
-        assert isinstance(policy_loss, Tensor)
-        if torch.is_grad_enabled():  # else the whole loss has no gradients, which is refused where it is differentiated
-            require_gradients(result, self.policy_loss)
-        value_loss = weighted_value_loss(self.value_loss(values, minibatch), minibatch)
+        result, policy_loss = _part(self.policy_loss(log_prob, advantages, minibatch), self.policy_loss)
+        _, value_loss = _part(LossResult(self.value_loss(values, minibatch), {}), self.value_loss)
+        value_loss = weighted_value_loss(value_loss, minibatch)
         entropy = distribution.entropy().mean()
         loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
@@ -459,3 +456,16 @@ def vtrace_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targ
 def _estimator_inputs(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the tensors that GAE and V-trace have in common, in the order of their arguments."""
     return batch["reward"], values, *(batch[name] for name in ("terminated", "truncated", "valid", NO_DECISION))
+
+
+def _part(result: object, method: Callable[..., Any]) -> tuple[LossResult, Tensor]:
+    """Return the result of a part of the loss, and this part, a scalar; `method` is the one that returned it.
+
+    Raises:
+        RunFailed: it is no `LossResult` with a scalar that has gradients.
+    """
+    checked = require_loss_result(result, method)
+    assert isinstance(checked.loss, Tensor)
+    if torch.is_grad_enabled():  # else the whole loss has no gradients, which is refused where it is differentiated
+        require_gradients(checked, method)
+    return checked, checked.loss
