@@ -7,13 +7,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
 from tests.sample_envs.curious_envs import Waiting
 from tests.sample_envs.env_zoo import MASKED, zoo_id
 from tests.support.env_rows import stacked
 
+from offbeat.config.env import EnvConfig
 from offbeat.core.choices import allows_each
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
 from offbeat.envs.actions import random_actions
@@ -176,3 +179,26 @@ class WrongValues(gym.Env[Any, Any]):
 def test_wrong_values_of_an_env_with_masks_in_a_method_are_passed_on(returned):
     passed = with_masks_in_infos(WrongValues(returned)).step(0)
     assert passed is returned or passed[:-1] == returned[:-1]
+
+
+class MaskedCartPoles(CartPoleVectorEnv):
+    """Has masks in a method, and in the infos of resets if `in_infos`."""
+
+    def __init__(self, num_envs: int, *, in_infos: bool) -> None:
+        super().__init__(num_envs)
+        self._in_infos = in_infos
+
+    def action_masks(self) -> Any:
+        return np.ones((self.num_envs, 2), np.bool_)
+
+    def reset(self, **options: Any) -> Any:
+        observation, info = super().reset(**options)
+        return observation, {**info, "action_mask": self.action_masks()} if self._in_infos else info
+
+
+def test_a_vector_env_with_masks_in_a_method_alone_is_refused(monkeypatch):
+    registered = EnvSpec("own/Poles-v0", vector_entry_point=MaskedCartPoles)  # type: ignore[arg-type]
+    monkeypatch.setitem(gym.registry, "own/Poles-v0", registered)
+    make_envs("own/Poles-v0", 2, seed=0, settings=EnvConfig(kwargs=PlainTable({"in_infos": True}))).reset()
+    with pytest.raises(EnvFailed, match=r"action_masks\(\) of its vector env is not called: put the masks of all envs"):
+        make_envs("own/Poles-v0", 2, seed=0, settings=EnvConfig(kwargs=PlainTable({"in_infos": False}))).reset()

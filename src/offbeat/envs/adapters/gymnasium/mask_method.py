@@ -10,7 +10,7 @@ import gymnasium as gym
 from offbeat.core.frozen_table import is_bool
 from offbeat.core.types import INFO_MASK
 
-_METHOD = "action_masks"
+MASK_METHOD = "action_masks"
 
 
 class MaskInInfos(gym.Wrapper[Any, Any, Any, Any]):
@@ -30,7 +30,7 @@ class MaskInInfos(gym.Wrapper[Any, Any, Any, Any]):
         is_tuple = isinstance(returned, tuple) and len(returned) > 0
         if not is_tuple or not isinstance(returned[-1], Mapping) or INFO_MASK in returned[-1]:
             return returned
-        return *returned[:-1], {**returned[-1], INFO_MASK: self.env.get_wrapper_attr(_METHOD)()}
+        return *returned[:-1], {**returned[-1], INFO_MASK: self.env.get_wrapper_attr(MASK_METHOD)()}
 
 
 def _is_terminated(returned: Any) -> bool:
@@ -42,6 +42,6 @@ def with_masks_in_infos(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """Return an env that has the method in `MaskInInfos`; other ones, and ones whose masks are observed, unchanged."""
     seen, actions = env.observation_space, env.action_space
     is_observed = isinstance(seen, gym.spaces.Dict) and INFO_MASK in seen.spaces
-    if is_observed or isinstance(actions, gym.spaces.Box) or not env.has_wrapper_attr(_METHOD):
+    if is_observed or isinstance(actions, gym.spaces.Box) or not env.has_wrapper_attr(MASK_METHOD):
         return env
-    return MaskInInfos(env) if callable(env.get_wrapper_attr(_METHOD)) else env
+    return MaskInInfos(env) if callable(env.get_wrapper_attr(MASK_METHOD)) else env

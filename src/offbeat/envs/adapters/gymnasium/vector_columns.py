@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from offbeat.core.errors import EnvFailed
-from offbeat.core.types import Array, EnvSpec
+from offbeat.core.types import INFO_MASK, Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv
+from offbeat.envs.adapters.gymnasium.mask_method import MASK_METHOD
 from offbeat.envs.contract import Outcome
 from offbeat.envs.failures import FAILURES, column_failed, fault_of_call
 from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.infos import vector_info_reader
+from offbeat.envs.progress import owner_of
 from offbeat.envs.rows import RowChecks, copy_exactly, mark_reset_rows, prefer_termination
 from offbeat.envs.space_generators import seed_spaces
 from offbeat.envs.writers import writers_of
@@ -49,6 +51,17 @@ class VectorColumns:
         except FAILURES as error:
             raise self._failed("reset", error) from error
         self._checks.require()
+        self._refuse_mask_method()
+
+    def _refuse_mask_method(self) -> None:
+        """Raise EnvFailed for masks in a method of the vector env, and none in the infos: they would not be read."""
+        ignored = self._spec.mask is None and bool(self._spec.action.nvec) and not self.offers_mask
+        if ignored and callable(getattr(owner_of(self._env, MASK_METHOD), MASK_METHOD, None)):
+            what = (
+                f"the method {MASK_METHOD}() of its vector env is not called: put the masks of all envs, [n, choices], "
+                f"as {INFO_MASK!r} into the infos of reset and of each step"
+            )
+            raise column_failed(self._spec, self.span.start, what)
 
     def step(self, actions: Any) -> Outcome:
         rows = self._rows
