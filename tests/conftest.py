@@ -17,8 +17,9 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support import ray_clusters, survivors, thorough, warm
-from threadpoolctl import LibController, ThreadpoolController
+from threadpoolctl import ThreadpoolController
 
+from offbeat.core import threads
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.threads import forbid_spinning
 from offbeat.run_directory import versions
@@ -175,17 +176,15 @@ def _measurements_are_short() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _libraries_are_found_again_after_imports_alone() -> Iterator[None]:
     """Look for libraries with threads only after more modules were imported: each run looks for them several times."""
-    found: dict[int, list[LibController]] = {}
-    find = ThreadpoolController._load_libraries
+    found: dict[int, ThreadpoolController] = {}
 
-    def find_again(controller: ThreadpoolController) -> None:
+    def controller() -> ThreadpoolController:
         if (modules := len(sys.modules)) not in found:
-            find(controller)
             found.clear()
-            found[modules] = list(controller.lib_controllers)
-        controller.lib_controllers = list(found[modules])
+            found[modules] = ThreadpoolController()
+        return found[modules]
 
-    with patch.object(ThreadpoolController, "_load_libraries", find_again):
+    with patch.object(threads, "ThreadpoolController", controller):
         yield
 
 

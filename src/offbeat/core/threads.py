@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
-from threadpoolctl import LibController, ThreadpoolController, threadpool_info, threadpool_limits
+from threadpoolctl import LibController, ThreadpoolController
 
 from offbeat.core.errors import RunFailed
 
@@ -33,7 +33,8 @@ def forbid_spinning() -> None:
 @cache
 def blas_kernels() -> str:
     """Return the name of the kernels that OpenBLAS uses in this process; '' if NumPy uses another library."""
-    architectures = (info.get("architecture", "") for info in threadpool_info() if info["internal_api"] == "openblas")
+    libraries = ThreadpoolController().info()
+    architectures = (info.get("architecture", "") for info in libraries if info["internal_api"] == "openblas")
     return next(architectures, "")
 
 
@@ -82,7 +83,7 @@ def set_thread_count(threads: int) -> None:
 
 def set_blas_thread_count(threads: int) -> None:
     """Let BLAS and OpenMP use `threads` threads in this process: enough in processes without torch."""
-    threadpool_limits(threads)
+    ThreadpoolController().limit(limits=threads)
 
 
 @contextmanager
