@@ -365,6 +365,19 @@ def test_help_lists_every_command_and_each_command_has_help():
         assert not re.search(r"\bdocs/|\w\.md\b", helped.out), "pip does not install the documentation"
 
 
+@pytest.mark.parametrize(
+    ("stream", "arguments"),
+    [("stderr", ["eval", "RUN", "--episodes", "x"]), ("stdout", ["eval", "RUN", "--episodes", "1"])],
+)
+def test_messages_and_results_on_a_terminal_have_no_break_within_a_word(run, stream, arguments, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, stream, terminal)
+    main.run([str(run) if word == "RUN" else word for word in arguments])
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) > 1
+    assert all(len(line) <= 80 for line in lines)
+
+
 def test_the_version_flag_prints_the_version():
     assert offbeat("--version").out.strip() == f"offbeat {package.__version__}"
 

@@ -12,6 +12,7 @@ from tyro.conf import arg
 from offbeat.cli.output import spinner, stdout_to_stderr
 from offbeat.cli.train import RunArguments
 from offbeat.core.errors import ConfigError
+from offbeat.core.printing import print_text
 
 if TYPE_CHECKING:
     from offbeat.tuning.chosen_layout import ChosenLayout
@@ -50,13 +51,16 @@ class Bench(RunArguments):
         with stdout_to_stderr(), spinner("measuring the cost of acting and learning"):
             layout = with_measured_topology(config, _notify)
         if layout.reason and not self.json:
-            print(layout.reason)
+            print_text(layout.reason)
         with (
             stdout_to_stderr(),
             spinner("measuring acting" if self.act_only else "measuring the run, its costs and other layouts"),
         ):
             result = self._measured(layout)
-        print(json.dumps(result) if self.json else _table(result))
+        if self.json:
+            print(json.dumps(result))
+        else:
+            print_text(_table(result))
         return 0
 
     def _measured(self, layout: ChosenLayout) -> dict[str, Any]:
@@ -69,7 +73,7 @@ class Bench(RunArguments):
 
 
 def _notify(text: str, _details: str = "") -> None:
-    print(text, file=sys.stderr)
+    print_text(text, sys.stderr)
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from offbeat.cli.flags import EnvKwargs, Imports, Wrappers, assigned, env_settings_of
 from offbeat.cli.output import progress_bar
 from offbeat.core.fields import Count
+from offbeat.core.printing import print_text
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Check:
         with progress_bar(f"stepping {self.env}", shown=True) as on_step:
             findings = check_with(self.env, self.given(), steps=self.steps, imports=self.imports, on_step=on_step)
         for finding in findings:
-            print(finding)
+            print_text(str(finding))
         errors = sum(finding.severity == "error" for finding in findings)
         warnings = len(findings) - errors
         print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: no problems found")

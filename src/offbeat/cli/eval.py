@@ -14,6 +14,7 @@ from offbeat.cli.flags import CheckpointName, EnvKwargs, OtherEnv, RunImports, T
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
+from offbeat.core.printing import print_text
 from offbeat.metrics.text import counted, precise
 
 
@@ -74,7 +75,10 @@ class Eval:
                     on_step=on_step,
                     pool=pool,
                 )
-        print(json.dumps(result.scores) if self.json else self._summary(result.env, result.scores))
+        if self.json:
+            print(json.dumps(result.scores))
+        else:
+            print_text(self._summary(result.env, result.scores))
         return 0
 
     def _summary(self, env: str, scores: Mapping[str, Any]) -> str:

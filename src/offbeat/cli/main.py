@@ -36,6 +36,7 @@ from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError, OffbeatError, RunWarning, message_with_notes, unknown
 from offbeat.core.field_definitions import field_docstrings
 from offbeat.core.files import is_utf8, require_current_folder, user_path
+from offbeat.core.printing import print_text
 
 COMMANDS = {
     "train": Train,
@@ -75,15 +76,15 @@ def _run(arguments: Sequence[str]) -> int:
             warnings.simplefilter("ignore", RunWarning)  # the run shows it
             return int(command.run())
     except OffbeatError as error:
-        print(f"offbeat: {message_with_notes(error)}", file=sys.stderr)
+        print_text(f"offbeat: {message_with_notes(error)}", sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         if (package := missing_package(error)) is None:
             raise
-        print(
+        print_text(
             f"offbeat: `offbeat {arguments[0]}` needs {package}, which is not installed here: run pip install "
             f"{package}, or install offbeat again; `offbeat doctor` lists the installed packages",
-            file=sys.stderr,
+            sys.stderr,
         )
         return ConfigError.exit_code
 
@@ -162,7 +163,7 @@ def _warn_of_crashes(command: Any) -> None:
 
     for path in paths:
         if crash := RunDirectory(path).crash_message():
-            print(f"offbeat: {crash}: continue with `offbeat resume {quote(str(path))}`", file=sys.stderr)
+            print_text(f"offbeat: {crash}: continue with `offbeat resume {quote(str(path))}`", sys.stderr)
 
 
 def _runs_in(path: Path) -> list[Path]:

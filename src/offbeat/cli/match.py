@@ -16,6 +16,7 @@ from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.config.env import MATCH_GAMES, MAX_EPISODE_STEPS
 from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.files import require_writable
+from offbeat.core.printing import print_text
 
 if TYPE_CHECKING:
     from offbeat.api.match import Match as MatchResult
@@ -137,15 +138,15 @@ class Match:
         from offbeat.league.standings import standings_table
 
         if self.sides is None and (message := message_of(result.sides, what="match", example=EXAMPLE)):
-            print(message)
+            print_text(message)
         Console().print(standings_table(result.standings))
         if len(set(result.agents)) > 1:
-            print(SEVERAL_SIDES)
+            print_text(SEVERAL_SIDES)
         if result.no_result:
-            print(
+            print_text(
                 f"games without a result: {result.no_result} of {result.played} (they ended before the env reported an "
                 "outcome of each side)"
             )
         elif result.cut:
             limit = f"--max-episode-steps {self.max_episode_steps}"
-            print(f"games cut by {limit}: {result.cut} of {result.played} (their results up to there count)")
+            print_text(f"games cut by {limit}: {result.cut} of {result.played} (their results up to there count)")

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.output import spinner
+from offbeat.core.printing import print_text
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Plot:
                 smooth=self.smooth,
                 average=self.average,
                 title=self.title,
-                notify=lambda text: print(text, file=sys.stderr),
+                notify=lambda text: print_text(text, sys.stderr),
             )
         for path in drawn:
             print(path)

@@ -16,6 +16,7 @@ from offbeat.cli.flags import Imports
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import spinner
 from offbeat.cli.train import PROGRESS
+from offbeat.core.printing import print_text
 from offbeat.metrics.progress import ProgressKind
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class RunSpec:
         except KeyboardInterrupt:
             if self.dry_run:
                 raise
-            print("interrupted: the running sessions were killed; they resume from their last checkpoints")
+            print_text("interrupted: the running sessions were killed; they resume from their last checkpoints")
             exit_code = 130
         if exit_code:
             print(f"  to resume: {shlex.join(['offbeat', 'run', str(self.spec), *self._flags()])}")
@@ -175,9 +176,9 @@ class _ExperimentCommand:
         for row in result.rows:
             sessions = f"{row['finished']} of {row['sessions']} sessions finished"
             final = f"final return {rounded(row['final_return'])} ({row['return_kind']})"
-            print(f"{row['trial']} ({_setting_of(row)}): {final}, {sessions}")
+            print_text(f"{row['trial']} ({_setting_of(row)}): {final}, {sessions}")
         _print_failed(result.failed)
-        print(f"{_STATES[result.exit_code]}: {result.counts}; the table is {self.experiment.directory.markdown}")
+        print_text(f"{_STATES[result.exit_code]}: {result.counts}; the table is {self.experiment.directory.markdown}")
         return result.exit_code
 
 
@@ -215,10 +216,10 @@ class _PopulationCommand:
         _print_failed(result.failed)
         for failure in result.continued:
             name = member_name(failure.member)
-            print(f"{name} failed in generation {failure.generation} and continued: {failure.reason}")
+            print_text(f"{name} failed in generation {failure.generation} and continued: {failure.reason}")
         table = self.population.directory.markdown
         has = f"the table of all generations is {table}" if table.exists() else "no member has finished a generation"
-        print(f"{_STATES[result.exit_code]}: {has}")
+        print_text(f"{_STATES[result.exit_code]}: {has}")
         if result.winner is not None:
             print(f"  the winner is {result.winner.name}, score {rounded(result.score)}")
             winner = RunDirectory(path / "winner")
@@ -229,7 +230,7 @@ class _PopulationCommand:
 def _print_note_on_policies(configs: Sequence[Config]) -> None:
     """Print why the commands of a plan cannot be run yet, if they name files of policies."""
     if any(config.policies for config in configs):
-        print("`offbeat run` writes the files of --policies before it starts the first command that needs them")
+        print_text("`offbeat run` writes the files of --policies before it starts the first command that needs them")
 
 
 def _setting_of(row: TableRow) -> str:
@@ -240,4 +241,4 @@ def _setting_of(row: TableRow) -> str:
 
 def _print_failed(failed: Sequence[JobOutcome]) -> None:
     for outcome in failed:
-        print(f"failed: {outcome.job.name}: {outcome.reason}\n  its log: {outcome.job.log}")
+        print_text(f"failed: {outcome.job.name}: {outcome.reason}\n  its log: {outcome.job.log}")

@@ -26,6 +26,7 @@ from offbeat.cli.output import spinner, stdout_to_stderr
 from offbeat.cli.streams import is_output_written
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.printing import print_text
 from offbeat.metrics.progress import ProgressKind
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _report(run: Run) -> int:
     from offbeat.plots.runs import has_returns
     from offbeat.run_directory.directory import RunDirectory
 
-    lines = [f"{run.state}: {run.reason}"]
+    print_text(f"{run.state}: {run.reason}")
     directory = RunDirectory(run.path)
     if directory.has_checkpoint:
         if run.state == "interrupted":
@@ -166,8 +167,7 @@ def _report(run: Run) -> int:
                 commands.append(directory.next_command("match"))
         if has_returns(run.path):
             commands.append(f"offbeat plot {quote(str(run.path))}")
-        lines.append("  next: " + "\n        ".join(commands))
-    print("\n".join(lines))
+        print("  next: " + "\n        ".join(commands))
     is_output_written()  # if it is not, the run has still ended as it has
     return run.exit_code
 

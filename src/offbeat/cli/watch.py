@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg
 from offbeat.cli.flags import CheckpointName, EnvKwargs, OtherEnv, RunImports, TrustCode, Wrappers, changed_env
 from offbeat.cli.output import spinner
 from offbeat.config.env import MAX_EPISODE_STEPS
+from offbeat.core.printing import print_text
 from offbeat.metrics.text import precise
 
 
@@ -57,7 +58,8 @@ class Watch:
         written = f", written to {self.video}" if self.video else ""
         earlier = "".join(f"{precise(each)}, " for each in played.earlier_returns)
         of_trial = f"{len(played.earlier_returns) + 1} episodes in a new task, " if earlier else ""
-        print(f"{of_trial}return {earlier}{_by_agent(played.returns)} in {played.length} env steps{cut}{written}")
+        returns = f"{of_trial}return {earlier}{_by_agent(played.returns)}"
+        print_text(f"{returns} in {played.length} env steps{cut}{written}")
         return 0
 
 

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from offbeat.core.lossy_stream import lossy
+from offbeat.core.printing import print_text
 from offbeat.metrics.dashboard import ControlEcho, chosen_kind
-from offbeat.metrics.progress import ProgressKind, print_line
+from offbeat.metrics.progress import ProgressKind
 from offbeat.metrics.text import compact, duration, rounded
 
 _NAME_WIDTH = 24
@@ -155,7 +156,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """Print ``text`` on a line."""
-        print_line(text, self._stream)
+        print_text(text, self._stream)
 
     def close(self) -> None:
         """Do nothing."""

@@ -11,6 +11,7 @@ from math import inf
 from typing import Literal, Protocol, TextIO
 
 from offbeat.core.argument_notation import as_shown
+from offbeat.core.printing import print_text
 from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
 from offbeat.metrics.text import compact, counted, duration, percentage, rounded
 
@@ -133,12 +134,6 @@ class Silent:
         """Do nothing."""
 
 
-def print_line(text: str, stream: TextIO) -> None:
-    """Print a line."""
-    stream.write(text + "\n")
-    stream.flush()
-
-
 class Lines:
     """Prints a compact line every few seconds: for log files and simple terminals."""
 
@@ -165,7 +160,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """Print ``text`` as a line of its own; log.txt has the messages too."""
-        print_line(as_shown(text), self._stream)
+        print_text(as_shown(text), self._stream)
 
     def replace_line(self, text: str) -> None:
         """Print ``text``, the newest status, below the ones before: a stream cannot replace them."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from offbeat.config.config import Config
 from offbeat.core.argument_notation import is_for_python
 from offbeat.core.errors import RunWarning
-from offbeat.metrics.progress import Progress, Silent, print_line
+from offbeat.core.printing import print_text
+from offbeat.metrics.progress import Progress, Silent
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.signals import GracefulStop
 
@@ -84,6 +85,6 @@ class RunContext:
         if is_for_python():
             return
         if isinstance(self.progress, Silent):
-            print_line(f"offbeat: {warning}", sys.stderr)
+            print_text(f"offbeat: {warning}", sys.stderr)
         else:
             self.progress.message(str(warning))

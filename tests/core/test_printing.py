@@ -1,0 +1,44 @@
+"""On a terminal, the lines of a text end between words."""
+
+import io
+from functools import partial
+
+import pytest
+from tests.support.terminals import shown_on_terminal
+
+from offbeat.core.printing import print_text, wrapped
+
+TEXT = "CartPole-v1, greedy, 20 episodes: return 195.7 +- 6.80"
+
+
+def test_a_line_longer_than_the_terminal_continues_on_an_indented_line():
+    shown = shown_on_terminal(partial(print_text, TEXT), 40)
+    assert shown == "CartPole-v1, greedy, 20 episodes: return\n  195.7 +- 6.80\n"
+
+
+def test_each_line_of_a_text_is_wrapped_by_itself():
+    shown = shown_on_terminal(partial(print_text, f"short\n  {TEXT}"), 40)
+    assert shown == "short\n  CartPole-v1, greedy, 20 episodes:\n    return 195.7 +- 6.80\n"
+
+
+def test_a_terminal_that_does_not_tell_its_width_has_80_columns():
+    shown = shown_on_terminal(partial(print_text, " ".join(40 * ["ab"])), 0)
+    assert [len(line) for line in shown.splitlines()] == [80, 40]
+
+
+def test_other_streams_get_a_text_as_it_is():
+    stream = io.StringIO()
+    print_text(4 * TEXT, stream)
+    assert stream.getvalue() == 4 * TEXT + "\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a long/path/that-does-not-fit", "a\n  long/path/that-does-not-fit"),
+        ("run `offbeat eval runs/a` next", "run\n  `offbeat eval runs/a`\n  next"),
+        ("return 10.0  eval 2.0  SPS 3", "return 10.0  eval\n  2.0  SPS 3"),
+    ],
+)
+def test_words_and_commands_are_not_broken(line, expected):
+    assert wrapped(line, 18) == expected
