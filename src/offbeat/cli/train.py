@@ -103,7 +103,12 @@ class Resume:
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
     steps: Steps = None
+    stop_at: Annotated[str | None, argument(RunConfig, "stop_at")] = None
+    stop_at_return: Annotated[str | None, argument(RunConfig, "stop_at_return")] = None
+    time: Annotated[str | None, argument(RunConfig, "time")] = None
+    eval_every: Annotated[str | None, argument(RunConfig, "eval_every")] = None
     runtime: Runtime = None
+    device: Annotated[str | None, argument(RuntimeConfig, "device")] = None
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Settings that change from here on, such as learning_rate. One that cannot change is refused with the reason."""
     checkpoint: CheckpointName = "latest"
@@ -143,8 +148,8 @@ class Resume:
         from offbeat.config.assignments import given_twice
 
         given = assigned(self.set)
-        for key, value in (("steps", self.steps), ("runtime", self.runtime)):
-            if value is not None:
+        for key in (*flags_of(RunConfig), *flags_of(RuntimeConfig)):
+            if (value := getattr(self, key, None)) is not None:
                 if key in given:
                     raise given_twice(key)
                 given[key] = value
