@@ -367,7 +367,11 @@ def test_help_lists_every_command_and_each_command_has_help():
 
 @pytest.mark.parametrize(
     ("stream", "arguments"),
-    [("stderr", ["eval", "RUN", "--episodes", "x"]), ("stdout", ["eval", "RUN", "--episodes", "1"])],
+    [
+        ("stderr", ["eval", "RUN", "--episodes", "x"]),
+        ("stdout", ["eval", "RUN", "--episodes", "1"]),
+        ("stdout", ["--help"]),
+    ],
 )
 def test_messages_and_results_on_a_terminal_have_no_break_within_a_word(run, stream, arguments, monkeypatch):
     terminal = Terminal()

@@ -41,4 +41,4 @@ def test_other_streams_get_a_text_as_it_is():
     ],
 )
 def test_words_and_commands_are_not_broken(line, expected):
-    assert wrapped(line, 18) == expected
+    assert wrapped(line, 18, indent=2) == expected

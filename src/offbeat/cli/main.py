@@ -10,11 +10,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
@@ -53,8 +52,8 @@ COMMANDS = {
     "list": List,
     "doctor": Doctor,
 }
-_ANY_COMMAND: Any = reduce(or_, (Annotated[command, tyro.conf.subcommand(name)] for name, command in COMMANDS.items()))
-"""What tyro parses: one of the commands."""
+_NAME_WIDTH = 2 + max(map(len, COMMANDS))
+"""Characters of a command and of the spaces after it in the list of commands."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -97,6 +96,7 @@ def _parse(arguments: Sequence[str]) -> Any:
         sys.exit(0)
     if name in ("-h", "--help"):
         _print_help()
+        sys.exit(0)
     if name.startswith("-"):
         raise unknown("flag", name, ("--help", "--version"), "`offbeat --help` lists the commands.")
     if name not in COMMANDS:
@@ -106,16 +106,15 @@ def _parse(arguments: Sequence[str]) -> Any:
     return _with_user_paths(tyro.cli(COMMANDS[name], prog=f"offbeat {name}", args=words))
 
 
-def _print_help() -> NoReturn:
-    """Print the list of commands and raise SystemExit."""
-    tyro.cli(
-        _ANY_COMMAND,
-        prog="offbeat",
-        description="Asynchronous reinforcement learning with an explicit bound on the lag between "
-        "acting and learning.",
-        args=["--help"],
-    )
-    raise AssertionError("tyro exits after the help")
+def _print_help() -> None:
+    """Print the flags and the commands, each with the first paragraph of its help."""
+    print_text("usage: offbeat [-h] [--version] COMMAND ...")
+    about = "Asynchronous reinforcement learning with an explicit bound on the lag between acting and learning."
+    print_text(f"\n{about}\n\ncommands:", indent=0)
+    for name, command in COMMANDS.items():
+        summary = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
+        print_text(f"  {name:{_NAME_WIDTH}}{summary}", indent=_NAME_WIDTH)
+    print_text("\n`offbeat COMMAND --help` shows the arguments of a command.")
 
 
 @cache

@@ -15,17 +15,20 @@ _NO_BREAK = "\0"
 """Stands for a space at which a line does not end."""
 
 
-def print_text(text: str, stream: TextIO | None = None) -> None:
-    """Print a text to a stream, standard output by default, and flush it. On a terminal, lines end between words."""
+def print_text(text: str, stream: TextIO | None = None, indent: int = 2) -> None:
+    """Print a text to a stream, standard output by default, and flush it.
+
+    On a terminal, lines end between words, and a line that continues is indented by `indent` spaces more.
+    """
     stream = sys.stdout if stream is None else stream
     if stream.isatty():
         width = _width_of(stream)
-        text = "\n".join(wrapped(line, width) for line in text.split("\n"))
+        text = "\n".join(wrapped(line, width, indent) for line in text.split("\n"))
     stream.write(text + "\n")
     stream.flush()
 
 
-def wrapped(line: str, width: int, indent: int = 2) -> str:
+def wrapped(line: str, width: int, indent: int) -> str:
     """Return a line as lines of at most `width` characters, which end between words.
 
     A word that is longer has a line of its own. So has a command between backticks, so that it can be copied.
