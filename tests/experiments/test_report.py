@@ -52,5 +52,5 @@ def test_an_experiment_with_a_finished_session_without_its_metrics_is_not_plotte
     assert said == []  # it has no returns yet
     run.write_status("finished")
     report.plot_experiment(tmp_path, [run.path.parent], said.append)
-    assert [text.partition(":")[0] for text in said] == ["trial-000 is not plotted", f"{tmp_path.name} is not plotted"]
+    assert [text.partition(":")[0] for text in said] == [f"trial-000 and {tmp_path.name} are not plotted"]
     assert "metrics.jsonl is missing, but the run has finished" in said[0]

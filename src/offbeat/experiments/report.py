@@ -94,6 +94,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         notify: Called with a message before each directory is plotted, if its graphs cannot be written, and if a
             session ends a curve early.
     """
+    failed: dict[str, list[Path]] = {}
     for folder in (*trials, experiment):
         files = {x: folder / f"return-{x}.png" for x in _AXES}
         try:
@@ -107,7 +108,12 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         except NoReturns:
             continue
         except (ConfigError, OSError) as error:
-            notify(f"{folder.name} is not plotted: {error}; `offbeat plot {quote(str(folder))}` tries again")
+            failed.setdefault(str(error), []).append(folder)
+    for reason, folders in failed.items():  # that of a trial is also one of the experiment
+        names = " and ".join(folder.name for folder in folders)
+        verb = "is" if len(folders) == 1 else "are"
+        commands = " and ".join(f"`offbeat plot {quote(str(folder))}`" for folder in folders)
+        notify(f"{names} {verb} not plotted: {reason}; to try again, run {commands}")
 
 
 def _are_newer(files: Iterable[Path], others: Iterable[Path]) -> bool:
