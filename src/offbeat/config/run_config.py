@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from offbeat.core.checks import Example, Flag
+from offbeat.core.checks import Bound, Example, Flag
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, Episodes, Name, Natural, NonNegative, Positive, Seconds, Share
+from offbeat.core.fields import Count, Episodes, Name, Natural, Seconds, Share
 from offbeat.core.tasks import Trials
 
 EVALUATION_EPISODES = 20
@@ -68,13 +68,13 @@ class RunConfig:
     checkpoint_every: Annotated[Natural | None, Example("100000")] = None
     """Env steps between checkpoints; none: a tenth of `steps`; 0: only the first, the last, and those of
     `checkpoint_every_s`."""
-    checkpoint_every_s: NonNegative = 600.0
+    checkpoint_every_s: Annotated[float, Bound(0, unit="seconds")] = 600.0
     """Longest time between checkpoints in seconds, if the run can pause that often; 0: no limit."""
     checkpoints_kept: Count = 3
     """Number of newest resumable checkpoints that are stored, the latest included. The best one is stored too."""
     log_every: Annotated[Count | None, Example("5000")] = None
     """Env steps between metrics lines; none: a 200th of `steps`."""
-    log_every_s: Annotated[Positive | None, Example("10")] = None
+    log_every_s: Annotated[Seconds | None, Example("10")] = None
     """Seconds after which a metrics line is written at the end of the learning step, whatever `log_every` is. With
     `lag = "exact"` there is no such time by default, so that equal runs have their lines at the same env steps."""
     episodes_window: Count = 100

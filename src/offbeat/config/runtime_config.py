@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.checks import Example, Flag, PrintableText
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Positive, Resource
+from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Resource, Seconds
 from offbeat.core.threads import usable_core_numbers
 
 CHANGED_BY_AUTO_LAYOUT = ("split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads")
@@ -105,11 +105,11 @@ class RuntimeConfig:
     actor_nice: Annotated[Nice | None, Example("10")] = None
     """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
     the learner if the actors can use all cores. Not for serial or ray."""
-    step_timeout_s: Positive = 60.0
+    step_timeout_s: Seconds = 60.0
     """Seconds after which a call of a worker's envs counts as hung. In serial the run continues, with a message."""
-    reset_timeout_s: Positive = 300.0
+    reset_timeout_s: Seconds = 300.0
     """The same for a call in which an episode starts or the state is saved."""
-    stall_timeout_s: Positive = 120.0
+    stall_timeout_s: Seconds = 120.0
     """Seconds without progress outside of its envs after which a worker counts as hung. A process has 2.5 times as long
     to start, and at least 30 seconds. If it is the learner in the main thread, a callback, or an env that closes there,
     the run continues, with a message."""
