@@ -332,7 +332,7 @@ LATE_STEPS_ARE_SMALL: dict[str, Any] = {"learning_rate_schedule": "linear"}
         (
             "PixelsGoal", "nature_cnn", 6_000, {**LATE_STEPS_ARE_SMALL, "learning_rate": 4e-3}, 5.3,
         ),
-        *thorough(("Pixels", "nature_cnn", 3_000, {}, 7.5), ("Pixels", "impala_resnet", 3_000, {}, 7.5)),
+        *thorough(*(("Pixels", name, 3_000, {}, 7.5) for name in ("simple_cnn", "nature_cnn", "impala_resnet"))),
     ],
 )  # fmt: skip
 def test_algorithms_learn_from_images_and_from_images_with_vectors(tmp_path, env, encoder, steps, settings, score):

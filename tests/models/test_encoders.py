@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Leaf
-from offbeat.models.encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN
+from offbeat.models.encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN, SimpleCNN
 from offbeat.models.policy_network import Orthogonal
 
 ATARI = Leaf("observation", (84, 84), "uint8", stack=4)
@@ -68,19 +68,22 @@ def test_images_of_every_layout_become_channels_first_floats_in_0_to_1(leaf):
 
 
 @pytest.mark.parametrize("leaf", LAYOUTS.values(), ids=LAYOUTS)
-def test_nature_cnn_has_the_layers_of_the_paper(leaf):
-    encoder = NatureCNN(leaf, init())
+@pytest.mark.parametrize(("kind", "strides"), [(SimpleCNN, (4, 2)), (NatureCNN, (4, 2, 1))])
+def test_a_cnn_has_the_layers_of_its_paper(leaf, kind, strides):
+    encoder = kind(leaf, init())
     x = channels_of(leaf, random_images(leaf))
-    for layer, stride in ((encoder.conv1, 4), (encoder.conv2, 2), (encoder.conv3, 1)):
-        x = torch.relu(torch_reference(layer, stride)(x))
+    for number, stride in enumerate(strides, start=1):
+        x = torch.relu(torch_reference(getattr(encoder, f"conv{number}"), stride)(x))
     x = x.permute(0, 2, 3, 1).flatten(1)  # our last layer takes pixels first, then channels
     expected = torch.relu(x @ encoder.dense.weight.T + encoder.dense.bias)
     torch.testing.assert_close(encoder(random_images(leaf)), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_nature_cnn_on_atari_has_the_parameter_count_of_the_paper():
+def test_a_cnn_on_atari_has_the_parameter_count_of_its_paper():
     # 4 * 32 * 8^2, 32 * 64 * 4^2, 64 * 64 * 3^2 and 64 * 7 * 7 * 512, with a bias for each output.
     assert sum(p.numel() for p in NatureCNN(ATARI, init()).parameters()) == 1_684_128
+    # 4 * 16 * 8^2, 16 * 32 * 4^2 and 32 * 9 * 9 * 256.
+    assert sum(p.numel() for p in SimpleCNN(ATARI, init()).parameters()) == 676_144
 
 
 def test_impala_resnet_has_the_layers_of_the_paper():
@@ -98,7 +101,7 @@ def test_impala_resnet_has_the_layers_of_the_paper():
     torch.testing.assert_close(encoder(random_images(leaf)), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["nature_cnn", "impala_resnet"])
+@pytest.mark.parametrize("name", ["simple_cnn", "nature_cnn", "impala_resnet"])
 def test_each_image_has_its_own_encoder_and_features_are_concatenated(name):
     left, right = Leaf("observation/left", (36, 36), "uint8"), Leaf("observation/right", (36, 40, 3), "uint8")
     both = Encoders((left, right), name, init())
@@ -110,7 +113,10 @@ def test_each_image_has_its_own_encoder_and_features_are_concatenated(name):
         torch.testing.assert_close(features[:, i * own.shape[1] : (i + 1) * own.shape[1]], own)
 
 
-def test_images_too_small_for_nature_cnn_are_refused_with_the_remedy():
+def test_images_too_small_for_a_cnn_are_refused_with_the_remedy():
+    with pytest.raises(ConfigError, match=r"19 x 60 pixels, but simple_cnn needs 20 x 20 at least"):
+        SimpleCNN(Leaf("observation", (19, 60, 3), "uint8"), init())
+    SimpleCNN(Leaf("observation", (20, 20), "uint8"), init())
     with pytest.raises(ConfigError, match=r"35 x 60 pixels.*36 x 36.*--set encoder=impala_resnet"):
         NatureCNN(Leaf("observation", (35, 60, 3), "uint8"), init())
     with pytest.raises(ConfigError, match=r"pass --set encoder=impala_resnet$"):

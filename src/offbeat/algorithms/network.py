@@ -20,8 +20,8 @@ class NetworkConfig(AlgorithmSettings):
     """The settings of the network from observations to the heads of an algorithm."""
 
     encoder: str = "auto"
-    """Encoder of images: nature_cnn or impala_resnet. flat: images are flattened like other observations. auto:
-    nature_cnn for images of 36 x 36 pixels or more, impala_resnet for smaller ones, 16 x 16 or more. Or your own
+    """Encoder of images: simple_cnn, nature_cnn or impala_resnet. flat: images are flattened like other observations.
+    auto: nature_cnn for images of 36 x 36 pixels or more, impala_resnet for smaller ones, 16 x 16 or more. Or your own
     encoder, for the whole observation: its name, or its path, my_module:MyEncoder."""
     hidden_sizes: Annotated[tuple[Count, ...] | None, Example("64,64")] = None
     """Units of each hidden layer; none: the default of the algorithm, or no hidden layers if all inputs are encoded."""

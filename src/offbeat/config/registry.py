@@ -184,7 +184,7 @@ EncoderFactory = Callable[[Any], Any]
 ENCODERS: dict[str, EncoderFactory | str] = {}
 GIVEN_ENCODERS: dict[str, EncoderFactory] = {}
 """Encoders that the caller passed to `offbeat.load`, by the encoder's name in the policy."""
-OUR_ENCODERS = ("flat", "nature_cnn", "impala_resnet")
+OUR_ENCODERS = ("flat", "simple_cnn", "nature_cnn", "impala_resnet")
 """Names of the encoders in models/encoders.py."""
 _INCLUDED = ("auto", *OUR_ENCODERS)
 """Values of the setting `encoder` that are no code of the user."""

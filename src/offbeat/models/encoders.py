@@ -67,6 +67,46 @@ def _flat(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
+def _sides(leaf: Leaf, encoder: str, least: int) -> tuple[int, int]:
+    """Return height and width of images after two convolutions of 8 and 4 pixels with strides of 4 and 2.
+
+    Raises:
+        ConfigError: the images have fewer than `least` pixels a side, which the encoder needs.
+    """
+    height, width = leaf.sides
+    if min(height, width) < least:
+        flat = ", or --set encoder=flat" if leaf.stack == 1 else ""
+        raise ConfigError(
+            f"{leaf.name} has images of {height} x {width} pixels, but {encoder} needs {least} x {least} at least: "
+            f"pass --set encoder=impala_resnet{flat}"
+        )
+    return ((height - 8) // 4 - 3) // 2 + 1, ((width - 8) // 4 - 3) // 2 + 1
+
+
+class SimpleCNN(nn.Module):
+    """Two convolutions and a layer of 256 units, with ReLU (Mnih et al. 2013, arXiv:1312.5602)."""
+
+    features = 256
+
+    def __init__(self, leaf: Leaf, init: Initializer) -> None:
+        """Create the encoder for one leaf of images.
+
+        Raises:
+            ConfigError: the images are too small.
+        """
+        super().__init__()
+        self._images = Images(leaf)
+        height, width = _sides(leaf, "simple_cnn", least=20)
+        self.conv1 = Convolution(self._images.channels, 16, 8, init, stride=4)
+        self.conv2 = Convolution(16, 32, 4, init, stride=2)
+        self.dense = Dense(32 * height * width, self.features, init)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return [M, 256] for images [M, (stack,) ...] of bytes."""
+        x = functional.relu(self.conv2(functional.relu(self.conv1(self._images(images)))))
+        return functional.relu(self.dense(_flat(x)))
+
+
 class NatureCNN(nn.Module):
     """Three convolutions and a layer of 512 units, with ReLU (Mnih et al. 2015, doi:10.1038/nature14236)."""
 
@@ -80,17 +120,11 @@ class NatureCNN(nn.Module):
         """
         super().__init__()
         self._images = Images(leaf)
-        sides = [(((side - 8) // 4 + 1) - 4) // 2 + 1 - 2 for side in self._images.size]
-        if min(sides) < 1:
-            flat = ", or --set encoder=flat" if leaf.stack == 1 else ""
-            raise ConfigError(
-                f"{leaf.name} has images of {self._images.size[0]} x {self._images.size[1]} pixels, but nature_cnn "
-                f"needs 36 x 36 at least: pass --set encoder=impala_resnet{flat}"
-            )
+        height, width = (side - 2 for side in _sides(leaf, "nature_cnn", least=36))
         self.conv1 = Convolution(self._images.channels, 32, 8, init, stride=4)
         self.conv2 = Convolution(32, 64, 4, init, stride=2)
         self.conv3 = Convolution(64, 64, 3, init)
-        self.dense = Dense(64 * sides[0] * sides[1], self.features, init)
+        self.dense = Dense(64 * height * width, self.features, init)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return [M, 512] for images [M, (stack,) ...] of bytes."""
@@ -150,7 +184,8 @@ class _MaxPool(nn.Module):
 
 # --- the encoders of a policy -------------------------------------------------------------------------------
 
-IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], NatureCNN | ImpalaResNet]] = {
+IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], SimpleCNN | NatureCNN | ImpalaResNet]] = {
+    "simple_cnn": SimpleCNN,
     "nature_cnn": NatureCNN,
     "impala_resnet": ImpalaResNet,
 }
