@@ -40,7 +40,18 @@ def command(work: Work, side: str, seed: int, python: Path, folder: Path) -> tup
         script = SCRIPTS / ("sample_factory_to_score.py" if side == SAMPLE_FACTORY else "sb3_to_score.py")
         return [str(python), str(script), json.dumps(given)], folder / "evaluations.jsonl"
     run = folder / "run"
-    train = ["train", "ppo", work.env, "--preset", work.preset, "--seed", str(seed), "--progress", "none"]
+    train = [
+        "train",
+        "ppo",
+        work.env,
+        "--preset",
+        work.preset,
+        *work.arguments,
+        "--seed",
+        str(seed),
+        "--progress",
+        "none",
+    ]
     evaluations = [f"eval_episodes={EVAL_EPISODES}", "eval_time_share=1", "checkpoint_every=0"]
     return [
         str(Path(sys.executable).parent / "offbeat"), *train, "--eval-every", str(work.eval_every),

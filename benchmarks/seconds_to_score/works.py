@@ -33,6 +33,8 @@ class Work:
     """Env steps of the peers, over which schedules run, and after which they have failed."""
     peer: Settings | None = None
     """Settings of the peers, where they differ from `benchmarks.works.PPO`; None: no peer is run."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of `offbeat train` beside the preset."""
     sample_factory_steps: int = 0
     """Env steps of Sample Factory, whose own example has its settings; 0 if it has none for this env."""
 
@@ -52,7 +54,8 @@ class Work:
     def digest(self, side: str) -> str:
         """Return a digest of a side's settings: a record of other ones is not of this work."""
         given = preset_tables("ppo", self.env, self.preset) if side == OURS else self.peer_settings(side, 0)
-        text = json.dumps([_as_recorded(given), self.eval_every], sort_keys=True)
+        more = self.arguments if side == OURS else ()
+        text = json.dumps([_as_recorded(given), self.eval_every, *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -104,5 +107,8 @@ WORKS = (
             "max_grad_norm": 1.0, "normalize_observations": True, "normalize_returns": True,
         },
     ),
-    Work("pong", "PongNoFrameskip-v4", "ppo-pong-fast", (18,), 100_000, 1_500_000, peer=None),
+    Work(
+        "pong", "PongNoFrameskip-v4", "ppo-pongnoframeskip-v4", (18,), 100_000, 1_500_000,
+        arguments=("--runtime", "processes", "--actors", "1"),
+    ),
 )  # fmt: skip
