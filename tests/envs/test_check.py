@@ -69,6 +69,7 @@ def test_a_check_makes_only_envs_that_it_steps(monkeypatch: pytest.MonkeyPatch) 
         ("WrongDtype", "error", "float32, but the observation space declares uint8"),
         ("OutOfBounds", "warning", "outside the bounds"),
         ("Unseeded", "warning", "same seed"),
+        ("SharesAGenerator", "warning", "same seed"),
         ("SeedIgnored", "warning", "different seeds give the same rows"),
         ("ArrayReward", "error", "the reward is an array of shape (1,)"),
         ("NumberedEnds", "error", "truncated is None"),

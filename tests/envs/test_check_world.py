@@ -63,6 +63,7 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("ShowsLargeImages", "warning", "agent a: observation has images of 240 x 320 pixels"),
         ("IgnoresItsSeed", "warning", SAME_ROWS),
         ("DrawsWithoutASeed", "warning", "agent a, row 0: the same seed and the same actions give different rows"),
+        ("SharesAGenerator", "warning", "agent a, row 1: the same seed and the same actions give different rows"),
         ("ForgetsItsAge", "warning", "new envs that restore a snapshot go on with other rows"),
         ("SavesAnObject", "error", "worlds / 0 / world / env / rules is of type method"),
         ("NobodyCalledC", "warning", "agent c did not appear in 60 random steps"),

@@ -370,6 +370,20 @@ class Unseeded(Wanderer):
         return np.random.default_rng().normal(size=3).astype(np.float32)
 
 
+class SharesAGenerator(Wanderer):
+    """Seeds a generator of its class, as envs do that seed `np.random`."""
+
+    shared = np.random.default_rng(0)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if seed is not None:
+            SharesAGenerator.shared = np.random.default_rng(seed)
+        return super().reset(seed=seed, options=options)
+
+    def observe(self) -> Any:
+        return self.shared.normal(size=3).astype(np.float32)
+
+
 class ReseedsItself(Wanderer):
     """Without a seed it makes a new generator, as the envs of panda-gym do."""
 
@@ -551,6 +565,7 @@ BROKEN = (
         WrongDtype,
         OutOfBounds,
         Unseeded,
+        SharesAGenerator,
         ReseedsItself,
         SeedIgnored,
         ArrayReward,

@@ -206,6 +206,20 @@ class DrawsWithoutASeed(Sound):
         return super().reset(None, options)
 
 
+class SharesAGenerator(Sound):
+    """All worlds of a process draw from the generator that was seeded last."""
+
+    shared = np.random.default_rng(0)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:
+        if seed is not None:
+            SharesAGenerator.shared = np.random.default_rng(seed)
+        return super().reset(seed, options)
+
+    def _observations(self) -> Observations:
+        return {agent: self.shared.random(2, np.float32) for agent in LIVES}
+
+
 class NobodyCalledC(Sound):
     """Agent c may appear, and never does."""
 

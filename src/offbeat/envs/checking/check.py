@@ -17,7 +17,7 @@ from offbeat.core.errors import EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import INFO_MASK, EnvSpec
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
-from offbeat.envs.checking.rows import first_difference, rollout, started
+from offbeat.envs.checking.rows import first_difference, rollout, rollouts_in_turn, started
 from offbeat.envs.checking.snapshots import can_save, check_snapshots
 from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_tasks, set_first_task
 from offbeat.envs.checking.values import Values
@@ -35,10 +35,14 @@ RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
 """What `reset` and `step` of an env return."""
 
-SEEDED = "sample all random numbers from self.np_random, and start reset() with super().reset(seed=seed)"
+SEEDED = (
+    "sample all random numbers from self.np_random, not from np.random, random or a generator of the class, which all "
+    "envs of a process share; and start reset() with super().reset(seed=seed)"
+)
 RESEEDED = (
-    "the rows differ from a reset without a seed on: let reset(seed=None) go on with the generator of the last seed, "
-    "as super().reset(seed=seed) does. For an env of a package, pass a seed to each reset in a wrapper"
+    "the rows differ from a reset without a seed on: let reset(seed=None) go on with the env's own generator of the "
+    "last seed, as super().reset(seed=seed) does with self.np_random. For an env of a package, pass a seed to each "
+    "reset in a wrapper"
 )
 """Remedies for an env that is not repeatable."""
 ALONE = (
@@ -196,18 +200,17 @@ def _check_columns(
         The faults of several actors' envs. In an env with tasks, all randomness may be in the tasks.
     """
     try:
-        rollouts = []
-        for _ in range(2):
-            with started(env_id, columns, "check", settings, tasks) as (envs, first):
-                rollouts.append(rollout(envs, first, steps, stepped))
-                savable = can_save({"": envs})
-        first, second = rollouts
+        start = partial(started, env_id, columns, "check", settings, tasks)
+        with start() as one, start() as other:
+            copies = [({"": envs}, {"": reset}) for envs, reset in (one, other)]
+            first, second = (rows[""] for rows in rollouts_in_turn(copies, steps, stepped))
+            savable = can_save(copies[0][0])
         if (difference := first_difference(first, second)) is not None:
             problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
             yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
             return
         if savable:
-            with started(env_id, columns, "check", settings, tasks) as (envs, reset):
+            with start() as (envs, reset):
                 make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
                 yield from check_snapshots({"": envs}, {"": reset}, make, steps)
         if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):

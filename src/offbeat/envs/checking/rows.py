@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -100,15 +100,45 @@ def rollouts(
         steps: number of steps, at least 1.
         stepped: is called after each step.
     """
-    random = stream(SEED, "check actions")
-    rows = {agent: [_copied(first[agent])] for agent in columns}
+    (rows,) = rollouts_in_turn([(columns, first)], steps, stepped)
+    return rows
+
+
+def rollouts_in_turn(
+    copies: Sequence[tuple[Mapping[str, Envs], Mapping[str, Tree]]], steps: int, stepped: Callable[[], None]
+) -> list[dict[str, Tree]]:
+    """Make the `rollouts` of several copies of the same envs; return the rows of each copy.
+
+    The copies step in turn, row by row. So their rows differ if they share what changes, such as a random generator.
+
+    Args:
+        copies: the envs of each copy and the row to start from, both by agent.
+        steps: number of steps of each copy, at least 1.
+        stepped: is called after each step of each copy.
+    """
+    taken = [_Rollout(columns, first) for columns, first in copies]
     for _ in range(steps):
-        for agent, envs in columns.items():
-            envs.send(same_actions(envs.spec, rows[agent][-1], random))
-        for agent, envs in columns.items():
-            rows[agent].append(_copied(named(envs.recv())))
-        stepped()
-    return {agent: _stacked(own) for agent, own in rows.items()}
+        for each in taken:
+            each.step()
+            stepped()
+    return [each.rows() for each in taken]
+
+
+class _Rollout:
+    """Envs by agent that take random actions, and their rows so far."""
+
+    def __init__(self, columns: Mapping[str, Envs], first: Mapping[str, Tree]) -> None:
+        self._columns, self._random = columns, stream(SEED, "check actions")
+        self._rows = {agent: [_copied(first[agent])] for agent in columns}
+
+    def step(self) -> None:
+        for agent, envs in self._columns.items():
+            envs.send(same_actions(envs.spec, self._rows[agent][-1], self._random))
+        for agent, envs in self._columns.items():
+            self._rows[agent].append(_copied(named(envs.recv())))
+
+    def rows(self) -> dict[str, Tree]:
+        return {agent: _stacked(own) for agent, own in self._rows.items()}
 
 
 def _copied(rows: Tree) -> Tree:

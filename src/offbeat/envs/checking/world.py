@@ -12,7 +12,7 @@ from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Tree
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
-from offbeat.envs.checking.rows import first_difference, rollouts
+from offbeat.envs.checking.rows import first_difference, rollouts_in_turn
 from offbeat.envs.checking.snapshots import can_save, check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
@@ -240,13 +240,15 @@ def _compare_worlds(
     Raises:
         EnvFailed: a world fails.
     """
-    made = []
-    for _ in range(2):
-        with _made(spec, count, settings) as columns:
-            made.append(rollouts(columns, _reset(columns), steps, stepped))
-            savable = can_save(columns)
-    first, second = made
-    remedy = "draw all random numbers from a generator that reset(seed=seed) starts, and continue it at seed=None"
+    make = partial(_made, spec, count, settings)
+    with make() as one, make() as other:
+        copies = [(columns, _reset(columns)) for columns in (one, other)]
+        first, second = rollouts_in_turn(copies, steps, stepped)
+        savable = can_save(one)
+    remedy = (
+        "draw all random numbers from a generator of this world alone, not from np.random or random, that "
+        "reset(seed=seed) starts, and continue it at seed=None"
+    )
     difference = _first_difference(first, second)
     if difference is not None:
         row, agent = difference
@@ -257,8 +259,8 @@ def _compare_worlds(
         yield Finding("warning", problem, remedy)
         return
     if savable:
-        with _made(spec, count, settings) as columns:
-            yield from check_snapshots(columns, _reset(columns), partial(_made, spec, count, settings), steps)
+        with make() as columns:
+            yield from check_snapshots(columns, _reset(columns), make, steps)
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
     if count > 1 and _first_difference(of_first, of_second) is None:
         problem = "worlds with different seeds give the same rows of all agents under the same actions"
