@@ -49,6 +49,7 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("LeavesWithoutAnEnd", "error", "agent b, step 5 of the episode: is missing, but it was neither terminated"),
         ("LosesAReward", "error", "agent b, step 2 of the episode: has no value in rewards"),
         ("HasAStranger", "error", "agent z, step 2 of the episode: appears, but it is not one of the world's possible"),
+        ("EndsAtOnce", "error", "agent c, step 5 of the episode: appeared and ended in the same step"),
         ("LeavesItsSpace", "warning", "agent b, step 2 of the episode: the observation is outside the bounds"),
         ("HasNaN", "error", "agent b, step 2 of the episode: the observation has NaN"),
         ("AllowsNothing", "error", "agent b, step 2 of the episode: action_mask allows no choice"),

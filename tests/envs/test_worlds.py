@@ -227,6 +227,8 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
         (step(a=0, b=1), "agent a is alive again, but its episode has ended before"),
         (step(a=0)._replace(deciding=["b"]), "agent b is missing, but it was neither terminated nor truncated"),
         (step(b=1)._replace(deciding="ab"), "agent a is to act, but it has ended or has no observation"),
+        (step({"c": "terminated"}, b=1, c=1), "agent c appeared and ended in the same step: leave it out"),
+        (step({"b": "truncated", "c": "truncated"}, b=1, c=1), "agent c appeared and ended in the same step"),
         (step(b=1, z=1), "agent z appears, but it is not one of the world's possible agents"),
         (
             step(b=1, c=1)._replace(infos={"c": {"action_mask": [1, 1]}}),

@@ -240,6 +240,16 @@ class ShowsLargeImages(Sound):
         return {**super()._observations(), "a": self.np_random.integers(0, 256, (240, 320), np.uint8)}
 
 
+class EndsAtOnce(NobodyCalledC):
+    """Agent c appears in the last step of the world."""
+
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 5:
+            for part, value in zip(parts, (np.zeros(2, np.float32), 1.0, True, False, {}), strict=True):
+                part["c"] = value
+        return parts
+
+
 class NimWithoutMoves(Nim):
     """By turns: the mask of the player who is on turn allows nothing once fewer than 3 stones are left."""
 

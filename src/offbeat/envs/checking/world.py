@@ -203,6 +203,10 @@ class _CheckedWorld:
                 remedy = "list all agents that may appear in the env's possible_agents"
                 yield agent, Finding("error", "appears, but it is not one of the world's possible agents", remedy)
                 continue
+            if step.terminations.get(agent) or step.truncations.get(agent):
+                self._ended.add(agent)
+                yield agent, Finding("error", "appeared and ended in the same step", "leave it out of this step")
+                continue
             self._alive.add(agent)
             self._seen.add(agent)
             parts = {"observation": observation, "info": step.infos.get(agent, {})}

@@ -180,6 +180,8 @@ class WorldState:
                 continue
             if agent not in self._columns:
                 raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
+            if step.terminations.get(agent) or step.truncations.get(agent):
+                raise ValueError(f"agent {agent} appeared and ended in the same step: leave it out of this step")
             column = self._alive[agent] = self._columns[agent]
             try:
                 column.write(observation)
