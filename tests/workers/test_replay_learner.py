@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.env_rows import assert_same
@@ -345,3 +346,13 @@ def test_the_replay_takes_in_one_ticket_at_a_time():
     bench.fill(1)
     with pytest.raises(ValueError, match="got ticket 1, but the next ticket to take in is 0"):
         bench.learner.learn(1, 0.0)
+
+
+def test_gradients_are_enabled_while_it_learns_and_then_as_the_env_has_set_them():
+    bench = Bench(SMALL)
+    with torch.no_grad():
+        for ticket in range(3):
+            bench.learn(ticket)
+        bench.learner.rehearse(3)
+        assert not torch.is_grad_enabled()
+    assert bench.counted()["due"] > 0

@@ -149,7 +149,10 @@ class Learner(ABC):
 
     @abstractmethod
     def learn(self, step: int, progress: float) -> Learned:
-        """Make learning step `step` and publish version `step + 1`; `progress`: training progress, from 0 to 1."""
+        """Make learning step `step` and publish version `step + 1`; `progress`: training progress, from 0 to 1.
+
+        Gradients are enabled meanwhile, and then as before, whatever the env or a generator of the algorithm has set.
+        """
 
     def _own_metrics(self, rates: Mapping[str, float]) -> dict[str, float]:
         """Return metrics of the encoders, and the largest learning rate of the parameter groups."""
@@ -191,6 +194,7 @@ class UnrollLearner(Learner):
 
     _algorithm: OnPolicyAlgorithm
 
+    @torch.enable_grad()
     def learn(self, step: int, progress: float) -> Learned:
         started = clock()
         rates = self._start(progress)
@@ -200,10 +204,9 @@ class UnrollLearner(Learner):
         prepared = clock()
         update_metrics, updates = UpdateMetrics(), 0
         minibatches = self._algorithm.minibatches(batch, self._random(step))
-        with torch.enable_grad():  # at its end gradients are as before, also if a generator has switched them off
-            for minibatch in require_minibatches(minibatches, self._algorithm.minibatches):
-                self._updates.apply(updates, minibatch, rates, update_metrics)
-                updates += 1
+        for minibatch in require_minibatches(minibatches, self._algorithm.minibatches):
+            self._updates.apply(updates, minibatch, rates, update_metrics)
+            updates += 1
         updated = clock()
         if taken.is_first_use:
             self._algorithm.update_statistics(batch)
