@@ -76,7 +76,7 @@ def bottleneck_report(
         spent: seconds by name, as in `Timings`, summed over all workers.
         wall_s: length of the period in seconds.
         topology: of the run.
-        restarts: how often an actor was restarted in the period.
+        restarts: how often a process of an actor or inference worker was restarted in the period.
     """
     learning = spent.get("learn", 0.0)
     speed = SpeedModel.from_wall_times(topology, acting_s(spent), learning)
@@ -163,7 +163,7 @@ def _advice(bound: Bottleneck, period: _Period, topology: Topology) -> str:
     waits = f"(actors wait {_percent(period.actor_wait)}, the learner {_percent(period.learner_wait)})"
     if period.restarts and bound in ("actors", "lag"):
         times = "once" if period.restarts == 1 else f"{period.restarts} times"
-        return f"actors were restarted {times}, and the others waited {waits}: log.txt has the reasons"
+        return f"processes were restarted {times}, and the others waited {waits}: log.txt has the reasons"
     if bound == "learner":
         advice = (
             f"actors wait {_percent(period.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
