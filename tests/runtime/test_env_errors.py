@@ -8,14 +8,17 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+import torch
 from gymnasium.envs.registration import EnvSpec
 from tests.sample_envs import raising_envs
 from tests.sample_envs.run_envs import Wave
 from tests.support.runs import CommandResult, offbeat, small_arguments, small_run
 
 from offbeat.api.train import train
+from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs.make import make_envs
+from offbeat.runtime.tested_envs import tested_env
 
 IMPORTS: dict[str, Any] = {"imports": ("tests.sample_envs.raising_envs",)}
 OWN = Path(raising_envs.__file__).name
@@ -155,3 +158,20 @@ def test_an_error_in_an_imported_module_shows_the_lines_of_that_module(tmp_path,
     with pytest.raises(ConfigError, match="broken_module") as caught:
         train("ppo", "CartPole-v1", imports=("broken_module",))
     assert frames_in("\n".join(caught.value.__notes__))[0] == "broken_module.py"
+
+
+class SetsDefaultDtype(Wave):
+    """Computes in float64, and sets torch's default dtype to do so."""
+
+    def __init__(self, **_: Any) -> None:
+        torch.set_default_dtype(torch.float64)
+
+
+def test_an_env_that_sets_the_default_dtype_of_torch_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setitem(gym.registry, "Float64-v0", EnvSpec("Float64-v0", entry_point=SetsDefaultDtype))
+    before = torch.get_default_dtype()
+    try:
+        with pytest.raises(ConfigError, match=r"default dtype is torch\.float64.*Float64-v0.*pass dtype="):
+            tested_env("Float64-v0", UNSET, None)
+    finally:
+        torch.set_default_dtype(before)

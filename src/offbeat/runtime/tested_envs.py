@@ -5,6 +5,7 @@ The checks need these columns: policies and agents, sides of a league, shards, t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,7 +46,7 @@ def tested_envs(config: Config) -> TestedEnvs:
     """Take a few test steps in one env, and return which columns each policy has.
 
     Raises:
-        ConfigError: the env cannot be made or stepped, or `columns_of` refuses it.
+        ConfigError: `tested_env` or `columns_of` refuses the env.
     """
     return columns_of(config, tested_env(config.run.env, config.env, config.tasks))
 
@@ -59,9 +60,21 @@ def tested_env(env_id: str, settings: EnvConfig, tasks: TaskSample | None) -> Wo
         tasks: the tasks that a run samples from the env; None: it uses no tasks.
 
     Raises:
-        ConfigError: the env cannot be made or stepped, or has no tasks.
+        ConfigError: the env cannot be made or stepped, or has no tasks, or torch's default dtype is not float32.
     """
-    return preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
+    spec = preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
+    _require_default_dtype(env_id)
+    return spec
+
+
+def _require_default_dtype(env_id: str) -> None:
+    """Refuse another default dtype of torch than float32, which networks have. The module of an env may set it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_default_dtype() != torch.float32:
+        raise ConfigError(
+            f"torch's default dtype is {torch.get_default_dtype()}, but networks are float32: leave out "
+            f"torch.set_default_dtype (the module of {env_id} may call it), and pass dtype= to tensors instead"
+        )
 
 
 def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
