@@ -107,6 +107,12 @@ def test_a_task_finds_modules_in_the_folders_that_this_process_searches(pool, tm
     assert sorted(pool.results(ENV, number_of, [(value,), (pool.put(value),)])) == [(0, 3), (1, 3)]
 
 
+def test_a_module_that_is_not_on_the_node_of_a_task_is_reported_with_the_node(pool):
+    env = sending.package("CartPole-v1", ("only_here",))
+    with pytest.raises(RunFailed, match=r"the module only_here is not on the node .*: install it there"):
+        list(pool.results(env, fail, [(0,)]))
+
+
 def test_the_error_of_a_task_is_raised_here(pool):
     with pytest.raises(EnvFailed, match=r"^env 0 failed$"):
         list(pool.results(ENV, fail, [(0,)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -67,3 +68,14 @@ def test_env_that_always_raises_ends_the_run_with_its_own_traceback(tmp_path):
     assert "its restart_budget of 1 in 10 minutes is used up" in said.err
     assert str(Path("tests/sample_envs/run_envs.py")) in said.err
     assert status_of(tmp_path / "run")["state"] == "failed"
+
+
+def test_module_that_is_not_on_a_node_ends_the_run_with_the_address_of_the_node_and_without_restarts(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "only_here", ModuleType("only_here"))
+    said = offbeat(*small_arguments(tmp_path / "run", **ON_RAY, imports=("only_here",)))
+    assert said.code == 1
+    assert "the module only_here is not on the node " in said.err
+    assert """pass --set 'ray_runtime_env={"py_modules": ["/home/me/my_env"]}'""" in said.err
+    assert "started again" not in said.err

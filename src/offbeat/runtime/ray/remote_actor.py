@@ -48,7 +48,11 @@ from offbeat.runtime.ray.messages import (
     Started,
     TicketRows,
 )
+from offbeat.runtime.ray.missing_modules import naming_this_node
 from offbeat.workers.link import Memory
+
+_SEND_MODULE = """; or let Ray send it: pass --set 'ray_runtime_env={"py_modules": ["/home/me/my_env"]}'"""
+"""What else helps if a module is missing on a node, as the end of a message."""
 
 
 def answering_failures(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,7 +147,8 @@ class RemoteActor:
         set_blas_thread_count(plan.actor_threads)
         keep_freed_memory()
         self._watch.enter(resets=True)  # making envs may take as long as a reset
-        sending.unpack(launch.code)
+        with naming_this_node(_SEND_MODULE):
+            sending.unpack(launch.code)
         self._memory = MessageMemory(plan)
         self._actor = make_actor(plan, launch.index, launch.origin, self._watch, launch.attempt)
         self._watch.leave()

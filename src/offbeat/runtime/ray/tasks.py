@@ -14,6 +14,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
 from offbeat.runtime.child import search_path
 from offbeat.runtime.ray.cluster import Cluster, ray_options, resources_text
+from offbeat.runtime.ray.missing_modules import naming_this_node
 
 RETRIES = 3
 """Times that a task is repeated because its node was lost."""
@@ -193,8 +194,9 @@ def _call(path: Sequence[str], env: bytes, stall_s: float, *pickled: bytes) -> A
     sys.path += [folder for folder in path if folder not in sys.path]
     _LIMIT.start(stall_s)
     try:
-        sending.unpack(env)
-        function, *arguments = map(pickle.loads, pickled)
+        with naming_this_node():
+            sending.unpack(env)
+            function, *arguments = map(pickle.loads, pickled)
         return function(*arguments)
     finally:
         _LIMIT.end()
