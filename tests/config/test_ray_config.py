@@ -17,6 +17,7 @@ from offbeat.core.errors import ConfigError
         ({"runtime": "processes", "ray_cpus": 2}, "ray_cpus is 2.0, which is not supported by the processes runtime"),
         ({"ray_resources": ("other",)}, "ray_resources.*of the form NAME=AMOUNT"),
         ({"ray_resources": ("other=much",)}, "ray_resources.*of the form NAME=AMOUNT"),
+        ({"ray_address": ""}, "ray_address is empty: pass, for example, "),
         ({"ray_cpus": 1.5}, "ray_cpus is 1.5, but Ray supports fractions only below 1: pass 2"),
         ({"ray_resources": ("fast=2.5",)}, "the resource fast is 2.5, but Ray supports fractions only below 1: pass 3"),
         ({"ray_resources": ("GPU=1",)}, "ray_resources has GPU, which is not a custom resource: pass ray_cpus or"),

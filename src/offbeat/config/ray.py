@@ -19,6 +19,10 @@ def require_ray(runtime: RuntimeConfig) -> None:
     Raises:
         ConfigError: with the remedy.
     """
+    if runtime.ray_address == "":
+        raise ConfigError(
+            "ray_address is empty: pass, for example, --set ray_address=auto, or leave it out to start Ray for this run"
+        )
     if runtime.ray_address is not None and runtime.ray_object_store_mb is not None:
         raise ConfigError(
             f"ray_object_store_mb is {runtime.ray_object_store_mb}, but ray_address is {runtime.ray_address}, and a "

@@ -184,7 +184,7 @@ def _connect(plan: Plan, resources: Mapping[str, float], runtime_env: Mapping[st
     runtime = plan.runtime
     store = runtime.ray_object_store_mb
     return connect(
-        runtime.ray_address or LOCAL,
+        LOCAL if runtime.ray_address is None else runtime.ray_address,
         local_cpus=runtime.actors * resources.get("CPU", 0.0),
         object_store_memory=_needed_store(plan) if store is None else store * 10**6,
         runtime_env=runtime_env,
