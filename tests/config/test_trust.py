@@ -413,6 +413,7 @@ def test_a_spec_that_names_a_ray_cluster_is_refused(tmp_path, table):
     said = offbeat("run", spec, "--dry-run")
     assert said.code == 2, said
     assert f"would connect to the Ray cluster {ELSEWHERE}" in said.err
+    assert 'Or leave out ray_address and ray_runtime_env, or write ray_address = "auto".' in said.err
 
 
 # --- what is installed --------------------------------------------------------------------------------------

@@ -154,13 +154,18 @@ def _text(table: Mapping[str, Any], key: str) -> str:
 # --- decisions ----------------------------------------------------------------------------------------------
 
 
-def require(code: Code, where: str, *, trust_code: bool = False) -> None:
+OTHER_CLUSTER = "pass your own ray_address and ray_runtime_env, or none, with --set"
+"""What to do about a cluster that a run directory names."""
+
+
+def require(code: Code, where: str, *, trust_code: bool = False, other_cluster: str = OTHER_CLUSTER) -> None:
     """Refuse code that is neither named by the caller nor installed. Import the accepted modules.
 
     Args:
         code: the code that is named.
         where: the file or run that names it.
         trust_code: accept all code, and list it on stderr.
+        other_cluster: how to choose another cluster, for the message.
 
     Raises:
         ConfigError: with the refused code and the flag that allows it. Nothing of it was imported.
@@ -170,7 +175,7 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
         _trust(code, where)
         return
     if refused := _not_accepted(code):
-        raise _refusal(code, refused, where)
+        raise _refusal(code, refused, where, other_cluster)
     for module in code.imports:
         import_found(module)
     for kind, path in code.paths:
@@ -219,10 +224,10 @@ def module_of(kind: str, path: str) -> str:
     return path.rpartition(":")[0] if kind == "env" else path.partition(":")[0]
 
 
-def _refusal(code: Code, refused: list[str], where: str) -> ConfigError:
+def _refusal(code: Code, refused: list[str], where: str, other_cluster: str) -> ConfigError:
     has_encoder = any(kind == "encoder" for kind, _ in code.paths)
     encoder = "" if not has_encoder else for_reader("", " For an encoder, offbeat.load takes encoder=MyEncoder.")
-    cluster = " Or pass your own ray_address and ray_runtime_env, or none, with --set." if code.clusters else ""
+    cluster = f" Or {other_cluster}." if code.clusters else ""
     if refused == list(code.clusters):
         return ConfigError(
             f"{where} would {printable('; '.join(refused))}. A cluster can run any code here, so no file may choose "

@@ -101,7 +101,8 @@ def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
             an import fails.
     """
     tables = _read_tables(path)
-    require(Code.joined(_codes_of(tables)), str(path), trust_code=trust_code)
+    other_cluster = 'leave out ray_address and ray_runtime_env, or write ray_address = "auto"'
+    require(Code.joined(_codes_of(tables)), str(path), trust_code=trust_code, other_cluster=other_cluster)
     return spec_of(tables, str(path))
 
 
