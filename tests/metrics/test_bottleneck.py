@@ -165,6 +165,10 @@ OTHERS = "other programs, evaluations, or threads of envs and actors use the cor
             *(3.0, 0.4),
             f"actor-bound: the learner waits 30 % of the time for actors, and its thread 40 % for a core: {OTHERS}",
         ),
+        (
+            *(0.4, 3.0),
+            f"learner-bound: actors wait 30 % of the time, and the learner's thread 40 % for a core: {OTHERS}",
+        ),
     ],
 )
 def test_a_learner_that_waits_for_a_core_reports_that_others_use_the_cores(learner_waits, actors_wait, sentence):

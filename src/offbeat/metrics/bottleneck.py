@@ -164,7 +164,13 @@ def _advice(bound: Bottleneck, period: _Period, topology: Topology) -> str:
     if period.restarts and bound in ("actors", "lag"):
         times = "once" if period.restarts == 1 else f"{period.restarts} times"
         return f"processes were restarted {times}, and the others waited {waits}: log.txt has the reasons"
-    if bound == "learner":
+    if bound == "learner" and _others_use_cores(period, topology):
+        core_wait = _percent(period.core_wait)
+        advice = (
+            f"actors wait {_percent(period.actor_wait)} of the time, and the learner's thread {core_wait} for a core: "
+            f"{_OTHERS}"
+        )
+    elif bound == "learner":
         advice = (
             f"actors wait {_percent(period.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
             "not help"
