@@ -211,3 +211,25 @@ def test_an_actor_that_has_died_is_reported_with_the_reason_of_ray():
     reason = "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR"
     answers.futures["start"][0].set_exception(RuntimeError(f"The actor died unexpectedly.\n\tpid: 1\n{reason}"))
     assert (proxy.exit_reason(), proxy.explained) == ("died", reason)
+
+
+def test_an_actor_whose_connection_is_lost_is_reported_without_the_error_of_the_network():
+    answers = Answers()
+    proxy, _ = proxy_of(answers)
+    answers.futures["start"][0].set_exception(
+        RuntimeError(
+            "The actor f3bf45 is unavailable: The actor is temporarily unavailable: RpcError: RPC error: "
+            "recvmsg:Connection reset by peer rpc_code: 14. The task may or may not have been executed on the actor."
+        )
+    )
+    assert (proxy.exit_reason(), proxy.explained) == ("died", "it does not answer: its process or its node is lost")
+
+
+def test_an_actor_that_was_killed_is_reported_without_the_error_that_follows_from_it():
+    answers = Answers()
+    proxy, _ = proxy_of(answers)
+    proxy.has_ended = True
+    answers.futures["start"][0].set_exception(
+        RuntimeError("The actor died unexpectedly.\nThe actor is dead because it was killed by `ray.kill`.")
+    )
+    assert (proxy.exit_reason(), proxy.explained, proxy.failure) == ("", "", "")

@@ -211,7 +211,9 @@ def version_differences(theirs: Mapping[str, str | None], where: str) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the line of an error of Ray that has its cause: other lines have names and ids."""
+    """Return the cause of an error of Ray: the line that has it, because others have names and ids."""
+    if "actor is temporarily unavailable" in str(error):  # Ray does not know yet what has happened
+        return "it does not answer: its process or its node is lost"
     lines = str(error).splitlines() or ["no reason"]
     causes = (line for line in lines if line.startswith(("The actor is dead", "The actor died because")))
     return next(causes, lines[0])

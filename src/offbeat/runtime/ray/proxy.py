@@ -225,7 +225,9 @@ class ActorProxy:
         self._end_reason = self._end_reason or "ended with an error"
 
     def _lose(self, error: BaseException) -> None:
-        """Note that the actor does not answer any more, because of an error of Ray."""
+        """Note that the actor does not answer any more, because of an error of Ray; nothing if `kill` was the cause."""
+        if self.has_ended:
+            return
         text = str(error)
         is_node_lost = "node has died" in text
         if not self.placed and (is_node_lost or "Actor creation cancelled" in text):
