@@ -141,7 +141,7 @@ def test_stopped_actor_is_replaced_and_its_process_is_killed():
         batches.take_until(lambda: it.acting.restarts > 0)
         batches.take(10)
         killed = "made no progress in time outside of its envs (stall_timeout_s) and was killed"
-        assert any(killed in said for said in it.said), it.said  # perhaps after: the actors do not run yet
+        assert any(killed in said for said in it.said), it.said  # perhaps after: actors not running yet
         wait_until(lambda: not is_alive(stopped))
 
 
@@ -178,7 +178,7 @@ def test_actor_whose_env_hangs_is_replaced(tmp_path, monkeypatch):
         for _ in range(10):
             it.next_batch(next(steps))
         killed = r"was in a call of its env \d that did not return in time \(step_timeout_s\) and was killed"
-        assert any(re.search(killed, said) for said in it.said), it.said  # perhaps after: the actors do not run yet
+        assert any(re.search(killed, said) for said in it.said), it.said  # perhaps after: actors not running yet
 
 
 @pytest.mark.usefixtures("connected")
@@ -192,7 +192,7 @@ def test_actor_without_a_place_starts_when_a_node_joins(nodes):
     ):
         starts = threading.Thread(target=it.begin)
         starts.start()
-        waits = "1 of 2 actors do not run yet: they are starting, or wait for a node with 0.5 CPU, 0.7 other free. The "
+        waits = "1 of 2 actors not running yet: starting, or waiting for a node with 0.5 CPU, 0.7 other free. The "
         wait_until(lambda: any(text.startswith(waits) for text in it.said), seconds=60.0)
         removing.callback(nodes.remove_node, nodes.add_node(resources={"other": 1}))
         starts.join()

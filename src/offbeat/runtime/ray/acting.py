@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from offbeat.config.ray import runtime_env_of
+from offbeat.metrics.text import counted
 from offbeat.metrics.timings import MESSAGE_WAIT
 from offbeat.runtime.child import search_path
 from offbeat.runtime.gated import GatedActing
@@ -127,9 +128,9 @@ class RayActing(GatedActing):
             return
         self._notified_at = now
         self._notify(
-            f"{len(waiting)} of {self.board.workers} actors do not run yet: they are starting, or wait for a node with "
-            f"{resources_text(self._resources)} free. The cluster has "
-            f"{'; '.join(map(str, self._cluster.nodes()))}. The run waits {PLACE_S / 60:g} minutes for them"
+            f"{len(waiting)} of {counted(self.board.workers, 'actor')} not running yet: starting, or waiting for a "
+            f"node with {resources_text(self._resources)} free. The cluster has "
+            f"{'; '.join(map(str, self._cluster.nodes()))}. The run waits {PLACE_S / 60:g} minutes"
         )
 
     def traffic(self) -> MessageTraffic:
