@@ -74,6 +74,11 @@ from offbeat.metrics.progress import ProgressKind
         ),
         ("ppo", {"buffer_size": 10240}, ["of ML-Agents, and offbeat calls it unrolls_per_batch. Pass the unrolls of"]),
         ("sac", {"buffer_size": 9}, ["Stable-Baselines3, CleanRL and ML-Agents", "calls it capacity: pass --set"]),
+        (
+            "ppo",
+            {"env_kwargs": {}},
+            ["Stable-Baselines3", "arguments of the env's constructor are --env-kwargs"],
+        ),
         ("ppo", {"env_config": {}}, ["arguments of the env's constructor are --env-kwargs NAME=VALUE"]),
         ("pearl", {"num_train_tasks": 4}, ["garage", "calls it train_tasks: pass --set train_tasks=4"]),
         ("dqn", {"epsilon": 0.1}, ["other libraries", "calls it final_epsilon. Pass its value at the end."]),
