@@ -178,7 +178,8 @@ def _no_answer(address: str, source: str, reason: str) -> ConfigError:
     proxy = ", and that no http_proxy is set for it" if os.environ.get("http_proxy") else ""
     return ConfigError(
         f"no Ray cluster answered at {address}{source} {reason}: check with `ray status --address {address}` that "
-        f"the cluster runs, that the port is that of `ray start --head` (6379), that no firewall closes it{proxy}"
+        "the cluster runs and its head is not overloaded, that the port is that of `ray start --head` (6379), that no "
+        f"firewall closes it{proxy}"
     )
 
 
