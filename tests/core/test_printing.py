@@ -37,7 +37,10 @@ def test_other_streams_get_a_text_as_it_is():
     [
         ("a long/path/that-does-not-fit", "a\n  long/path/that-does-not-fit"),
         ("run `offbeat eval runs/a` next", "run\n  `offbeat eval runs/a`\n  next"),
+        ("see (`offbeat eval runs/a`), and more", "see\n  (`offbeat eval runs/a`),\n  and more"),
+        ("it`s wrong, run `offbeat eval runs/a`", "it`s wrong, run\n  `offbeat eval runs/a`"),
         ("return 10.0  eval 2.0  SPS 3", "return 10.0  eval\n  2.0  SPS 3"),
+        ("中文学习 中文学习 中文", "中文学习 中文学习\n  中文"),
     ],
 )
 def test_words_and_commands_are_not_broken(line, expected):

@@ -1,4 +1,7 @@
-"""Prints texts that a terminal can show without a break within a word."""
+"""Prints texts that a terminal can show without a break within a word.
+
+What a user may copy as a whole line, such as a path or the next command, is printed with `print`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ import os
 import re
 import sys
 from contextlib import suppress
-from textwrap import wrap
 from typing import TextIO
 
 USUAL_WIDTH = 80
-"""Characters of a line where the width is not known."""
-_NO_BREAK = "\0"
-"""Stands for a space at which a line does not end."""
+"""Columns of a line where the width is not known."""
+_SPACES_AND_WORD = re.compile(r" *(?:[(\[]?`[^`]*`[^ ]*|[^ ]+)")
+"""A word, or a command between backticks, with what follows it, and the spaces before."""
 
 
 def print_text(text: str, stream: TextIO | None = None, indent: int = 2) -> None:
@@ -29,33 +31,31 @@ def print_text(text: str, stream: TextIO | None = None, indent: int = 2) -> None
 
 
 def wrapped(line: str, width: int, indent: int) -> str:
-    """Return a line as lines of at most `width` characters, which end between words.
+    """Return a line as lines of at most `width` columns, which end between words.
 
     A word that is longer has a line of its own. So has a command between backticks, so that it can be copied.
 
     Args:
         line: one line of text.
-        width: characters of a line.
+        width: columns of a line; a Chinese character takes two.
         indent: by how many spaces the lines after the first one are indented, more than the first one.
     """
-    if len(line) <= width:
+    from rich.cells import cell_len  # not at the top: not every command prints on a terminal
+
+    if cell_len(line) <= width:
         return line
     margin = line[: len(line) - len(line.lstrip(" "))] + indent * " "
-    whole = re.sub(r"`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), line)
-    lines = wrap(
-        whole,
-        width,
-        subsequent_indent=margin,
-        break_long_words=False,
-        break_on_hyphens=False,
-        expand_tabs=False,
-        replace_whitespace=False,
-    )
-    return "\n".join(lines).replace(_NO_BREAK, " ")
+    lines = [""]
+    for word in _SPACES_AND_WORD.findall(line):
+        if cell_len(lines[-1] + word) <= width or not lines[-1].strip():
+            lines[-1] += word
+        else:
+            lines.append(margin + word.lstrip(" "))
+    return "\n".join(lines)
 
 
 def _width_of(terminal: TextIO) -> int:
-    """Return how many characters a line of a terminal has."""
+    """Return how many columns a line of a terminal has."""
     with suppress(OSError, ValueError):
         return os.get_terminal_size(terminal.fileno()).columns or USUAL_WIDTH
     return USUAL_WIDTH
