@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.api.hub.download import is_on_hub
+from offbeat.api.hub.download import is_published
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play, trained_of
 from offbeat.api.playing.scoring import score, score_on_node
@@ -107,7 +107,7 @@ def evaluate(
     """Play whole episodes in new envs with the policies of a run, as `offbeat eval` does.
 
     Args:
-        run: a run directory or a `Run`, the string "hf://USER/NAME", a loaded policy, or all policies of a run by name.
+        run: as for `load`; or a loaded policy, or all policies of a run by name.
         env: the env, as for `train`; None: that of the training, with its settings.
         episodes: number of whole episodes; None: 20. Each env gets a fixed share of them, so short episodes are not
             preferred. For a policy that infers its task: number of trials; None: one in each test task.
@@ -153,8 +153,8 @@ def _directory(run: GivenPolicies, argument: str) -> Path:
     """Return the directory of a run.
 
     Raises:
-        ConfigError: a loaded policy or one of the hub is given.
+        ConfigError: a loaded policy or a published one is given.
     """
-    if isinstance(run, LoadedPolicy | Mapping) or is_on_hub(run):
+    if isinstance(run, LoadedPolicy | Mapping) or is_published(run):
         raise ConfigError(f"{argument} is given, which needs a run, but a policy is given: pass the run directory")
     return user_path(run)

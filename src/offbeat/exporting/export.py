@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offbeat.api.hub.download import is_on_hub
+from offbeat.api.hub.download import is_published
 from offbeat.api.playing.load import load
 from offbeat.config.arguments import checked
 from offbeat.config.registry import EncoderFactory
@@ -36,9 +36,9 @@ def export(
     within 1e-5. A network that computes in bf16 is exported and compared in fp32.
 
     Args:
-        run: a run directory or a `Run`, or the string "hf://USER/NAME".
+        run: as for `offbeat.load`.
         out: the file to write; it must not exist yet. None: policy.onnx or policy.pt, with `policy`
-            policy-NAME.onnx or policy-NAME.pt, in the run directory or, for the hub, in the current folder.
+            policy-NAME.onnx or policy-NAME.pt, in the run directory or, for a policy of the hub, in the current folder.
         format: onnx, which needs `pip install "offbeat[export]"`, or torchscript.
         checkpoint: latest, best or step-<12 digits>.
         policy: as for `offbeat.load`.
@@ -61,7 +61,7 @@ def export(
 
 
 def _default_file(run: GivenPath, policy: str | None, file_format: FormatName) -> Path:
-    folder = Path() if is_on_hub(run) else user_path(run)
+    folder = Path() if is_published(run) else user_path(run)
     name = "policy" if policy is None else f"policy-{policy}"
     return folder / f"{name}{SUFFIXES.get(file_format, '')}"
 

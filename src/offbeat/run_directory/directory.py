@@ -367,7 +367,7 @@ def require_run(path: Path) -> None:
     """Raise ConfigError if a path is not that of a run directory."""
     if is_pushed(path):
         run = path.parent if (path.parent / "config.toml").is_file() else None
-        remedy = "pass the run, or hf://USER/NAME" if run is None else f"pass {quote(str(run))}"
+        remedy = "pass the run" if run is None else f"pass {quote(str(run))}"
         raise ConfigError(f"{path} has the files that `offbeat push` uploads, but a run is expected: {remedy}")
     if not (path / "config.toml").is_file():
         if path.parent.name == "checkpoints" and (path.parents[1] / "config.toml").is_file():

@@ -23,7 +23,7 @@ from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.store import LATEST
 
 GivenPolicies = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]
-"""A run, given as its directory, as a `Run`, or as "hf://USER/NAME"; or its loaded policy, or all of them by name."""
+"""A run or a policy of the hub, given as for `load`; or its loaded policy, or all of them by name."""
 GivenEnv = str | Callable[..., Any]
 
 
