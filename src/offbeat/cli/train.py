@@ -98,7 +98,10 @@ class Train(RunArguments):
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a run from its latest checkpoint, or from an earlier one: offbeat resume runs/NAME."""
+    """Continue a run from its latest checkpoint, or from an earlier one: offbeat resume runs/NAME.
+
+    Settings that are not given stay as they are in the run.
+    """
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
@@ -148,8 +151,8 @@ class Resume:
         from offbeat.config.assignments import given_twice
 
         given = assigned(self.set)
-        for key in (*flags_of(RunConfig), *flags_of(RuntimeConfig)):
-            if (value := getattr(self, key, None)) is not None:
+        for key in ("steps", "stop_at", "stop_at_return", "time", "eval_every", "runtime", "device"):
+            if (value := getattr(self, key)) is not None:
                 if key in given:
                     raise given_twice(key)
                 given[key] = value
