@@ -67,7 +67,7 @@ def _flat(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
-def _sides(leaf: Leaf, encoder: str, least: int) -> tuple[int, int]:
+def _size_after_two_convolutions(leaf: Leaf, encoder: str, least: int) -> tuple[int, int]:
     """Return height and width of images after two convolutions of 8 and 4 pixels with strides of 4 and 2.
 
     Raises:
@@ -96,7 +96,7 @@ class SimpleCNN(nn.Module):
         """
         super().__init__()
         self._images = Images(leaf)
-        height, width = _sides(leaf, "simple_cnn", least=20)
+        height, width = _size_after_two_convolutions(leaf, "simple_cnn", least=20)
         self.conv1 = Convolution(self._images.channels, 16, 8, init, stride=4)
         self.conv2 = Convolution(16, 32, 4, init, stride=2)
         self.dense = Dense(32 * height * width, self.features, init)
@@ -120,7 +120,7 @@ class NatureCNN(nn.Module):
         """
         super().__init__()
         self._images = Images(leaf)
-        height, width = (side - 2 for side in _sides(leaf, "nature_cnn", least=36))
+        height, width = (side - 2 for side in _size_after_two_convolutions(leaf, "nature_cnn", least=36))
         self.conv1 = Convolution(self._images.channels, 32, 8, init, stride=4)
         self.conv2 = Convolution(32, 64, 4, init, stride=2)
         self.conv3 = Convolution(64, 64, 3, init)

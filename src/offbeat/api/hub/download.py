@@ -58,7 +58,7 @@ def downloaded(name: str) -> Path:
     except Exception as error:
         message = " ".join(str(error).split())
         remedy = (
-            "the hub did not answer: try again with a network and without HF_HUB_OFFLINE, or pass a folder with its files"
+            "the hub did not answer: try again with a network and no HF_HUB_OFFLINE, or pass a folder with its files"
             if isinstance(error, LocalEntryNotFoundError)
             else "pass the USER/NAME of `offbeat push`; for a private repository run hf auth login first"
         )
