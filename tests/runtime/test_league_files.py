@@ -209,7 +209,7 @@ def test_a_snapshot_that_is_not_there_is_refused_with_those_that_are(trained, tm
         offbeat.load(trained, snapshot=0)
     with pytest.raises(ConfigError, match="choose one"):
         offbeat.load(trained, "best", snapshot=last)
-    with pytest.raises(ConfigError, match=r"^snapshot is .* the hub has no snapshots: leave it out"):
+    with pytest.raises(ConfigError, match=r"^snapshot is .* hf://me/mine has no snapshots: leave it out"):
         offbeat.load("hf://me/mine", snapshot=last)
     run = small_run(tmp_path / "run", "CartPole-v1", runtime="serial", steps=256)
     with pytest.raises(ConfigError, match=r"it has none\. Only a run with a league has snapshots"):

@@ -56,7 +56,7 @@ def test_workers_pause_for_each_checkpoint_at_a_time_interval(tmp_path, monkeypa
         return states(pool)
 
     monkeypatch.setattr(WorkerPool, "states", watched)
-    trained(tmp_path / "run", **KINDS["one lock-free worker"], checkpoint_every_s=1e-9)
+    trained(tmp_path / "run", **{**KINDS["one lock-free worker"], "steps": 3_000}, checkpoint_every_s=1e-9)
     stops = list(dict.fromkeys(limit for limit in limits if limit < 0))
     assert len(stops) > 1, "a pause that was reported for one stop would be taken for one at the next"
 
