@@ -277,6 +277,11 @@ def test_only_the_end_of_a_log_is_read_for_the_reason(job):
             "offbeat: step() raised E: no licence\nTraceback (most recent call last):\nE: no licence\n",
             "step() raised E: no licence",
         ),
+        (
+            'offbeat: my.py cannot be imported\n  File "my.py", line 1\n    a b\nSyntaxError: invalid syntax\n',
+            "my.py cannot be imported",
+        ),
+        ("offbeat: 3 evaluations were skipped\nFATAL: no licence\n", "FATAL: no licence"),
         ("E: no licence\n", "E: no licence"),
         ("", "it printed nothing"),
     ],

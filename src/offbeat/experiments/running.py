@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -31,6 +31,8 @@ _UNLOCK_TIMEOUT_S = 180.0
 """Maximum seconds until the process of a job on a lost node has ended. File servers keep its lock for a while."""
 _TAIL = 4096
 """Bytes at the end of a log in which its last message is searched for."""
+_TRACEBACK = ("Traceback (", '  File "')
+"""How the first line of a traceback starts; a syntax error has only the second one."""
 RESTARTS_AFTER_LOST_NODE = 3
 """Times that a job is started again because its node was lost."""
 
@@ -148,17 +150,20 @@ class Child:
 
 
 def _last_message(log: Path) -> str:
-    """Return the last message of offbeat since the last start, which a traceback may follow; or else the last line.
+    """Return the last message of offbeat since the last start that a traceback follows; or else the last line.
 
-    Only the end of the log is read: an env may have printed very much.
+    Other messages may be warnings, which do not say why the process has ended. Only the end of the log is read: an env
+    may have printed very much.
     """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         printed = file.read().decode(errors="replace").splitlines()
     since_start = takewhile(lambda line: not line.startswith("$ offbeat "), reversed(printed))
     lines = [line for line in since_start if line.strip()]
-    messages = [line.removeprefix("offbeat: ") for line in lines if line.startswith("offbeat: ")]
-    return (messages or lines or ["it printed nothing"])[0]
+    explained = [
+        line for after, line in pairwise(lines) if after.startswith(_TRACEBACK) and line.startswith("offbeat: ")
+    ]
+    return (explained or lines or ["it printed nothing"])[0].removeprefix("offbeat: ")
 
 
 class JobSchedule(Protocol):
