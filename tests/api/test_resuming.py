@@ -340,8 +340,8 @@ def test_a_run_that_is_still_training_is_not_reported_as_crashed(tmp_path):
 
 # --- damage is told -----------------------------------------------------------------------------------------
 
-STATUS = "status.json is damaged, so how the run has ended is not known. The file is written again"
-LINES = "metrics.jsonl is damaged: its lines for learning steps {} to 5 are missing. The run continues without them"
+STATUS = "{} is damaged, so how the run has ended is not known. The file is written again"
+LINES = "{} lacks its lines for learning steps %d to 5. The run continues without them"
 
 
 @pytest.mark.parametrize(
@@ -349,19 +349,21 @@ LINES = "metrics.jsonl is damaged: its lines for learning steps {} to 5 are miss
     [
         ("status.json", lambda content: content[:20], STATUS),
         ("status.json", lambda content: b"\xff" * len(content), STATUS),
-        ("metrics.jsonl", lambda content: content[:-20], LINES.format(4)),
-        ("metrics.jsonl", lambda content: b"\xff" * len(content), LINES.format(1)),
-        ("metrics.jsonl", lambda _content: b"", LINES.format(1)),
+        ("metrics.jsonl", lambda content: content[:-20], LINES % 4),
+        ("metrics.jsonl", lambda content: b"\xff" * len(content), LINES % 1),
+        ("metrics.jsonl", lambda _content: b"", LINES % 1),
         ("metrics.jsonl", lambda content: content + b"{", ""),  # beyond the checkpoint, where lines are removed
     ],
 )
-def test_a_resume_says_what_is_damaged_and_what_becomes_of_it(tmp_path, file, damage, says):
+def test_a_resume_says_what_is_damaged_or_missing_and_what_becomes_of_it(tmp_path, file, damage, says):
     run = small_run(tmp_path / "run", steps=512, stop_at=256, log_every=128).path
     (run / file).write_bytes(damage((run / file).read_bytes()))
     said = offbeat("resume", run, "--progress", "lines")
     assert said.code == 0
-    assert [line for line in said.err.splitlines() if "damaged" in line] == list(filter(None, [says]))
-    assert says in (run / "log.txt").read_text()
+    message = says.format(run / file)
+    told = [line for line in said.err.splitlines() if "damaged" in line or "lacks" in line]
+    assert told == list(filter(None, [message]))
+    assert message in (run / "log.txt").read_text()
 
 
 # --- version 0 ----------------------------------------------------------------------------------------------

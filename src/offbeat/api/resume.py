@@ -127,7 +127,7 @@ def continue_run(
             changed = changes_between(before.without_limits(), config)
             continuation = Continuation(directory.path, saved, changed)
             counters = Counters.of_state(state["counters"])
-            logged = Counters.of_state(state["recorder"]["counted"])
+            logged = Counters.of_state(state["recorder"]["counted"]).learning_step
             del saved, state  # they are large, and the continuation releases them
             with GracefulStop() as signals:
                 changes = DirectoryChanges(directory, config, checkpoint, counters, logged, changed)

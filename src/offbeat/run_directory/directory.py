@@ -316,7 +316,7 @@ class RunDirectory:
         except FileNotFoundError:
             return ""
         except (OSError, ValueError):
-            return "status.json is damaged, so how the run has ended is not known. The file is written again"
+            return f"{self.path / self.status.name} is damaged, so how the run has ended is not known. The file is written again"
         return ""
 
     # --- lock and presence ---------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class DirectoryChanges:
         config: Config,
         checkpoint: str,
         counters: Counters,
-        logged: Counters,
+        logged: int,
         changed: Changed,
     ) -> None:
         """Prepare the changes.
@@ -45,7 +45,7 @@ class DirectoryChanges:
             config: the config of the resumed run.
             checkpoint: the name of the checkpoint.
             counters: the counters of the checkpoint.
-            logged: the counters in the last metrics line before the checkpoint.
+            logged: the learning step of the last metrics line before the checkpoint.
             changed: the settings that differ from those of the run so far.
 
         Raises:
@@ -62,8 +62,8 @@ class DirectoryChanges:
         self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
         last, self.metrics_size = last_line_up_to(directory.metrics, counters.learning_step)
         """Bytes of the metrics lines that stay."""
-        self.lost_lines = _lost_lines(last, logged.learning_step)
-        """A message about metrics lines that are lost; '' if there are none."""
+        self.lost_lines = _lost_lines(directory.path / directory.metrics.name, last, logged)
+        """A message about metrics lines that are missing at the end; '' if there are none."""
         self._configs = {directory.config: config.as_toml()}
         """The new content of config files by path, in the order in which they are written."""
         changed = {key: values for key, values in changed.items() if key not in LIMITS}
@@ -144,19 +144,17 @@ def _linkable(store: CheckpointStore, name: str, env_steps: int) -> str:
     return store.path(f"step-{env_steps:012d}").name if found == BEST else found
 
 
-def _lost_lines(last: int, logged: int) -> str:
-    """Return a message about lost metrics lines; '' if there are none.
+def _lost_lines(metrics: Path, last: int, logged: int) -> str:
+    """Return a message about metrics lines that are missing at the end; '' if there are none.
 
     Args:
+        metrics: the path of the file, for the message.
         last: the learning step of the last line in the file.
-        logged: the learning step of the last line that was written.
+        logged: the learning step of the last line before the checkpoint.
     """
     if last >= logged:
         return ""
-    return (
-        f"metrics.jsonl is damaged: its lines for learning steps {last + 1} to {logged} are missing. The run continues "
-        "without them"
-    )
+    return f"{metrics} lacks its lines for learning steps {last + 1} to {logged}. The run continues without them"
 
 
 def _content(path: Path) -> bytes | None:
