@@ -316,7 +316,8 @@ class RunDirectory:
         except FileNotFoundError:
             return ""
         except (OSError, ValueError):
-            return f"{self.path / self.status.name} is damaged, so how the run has ended is not known. The file is written again"
+            path = self.path / self.status.name
+            return f"{path} is damaged, so how the run has ended is not known. The file is written again"
         return ""
 
     # --- lock and presence ---------------------------------------------------------------------------------
