@@ -19,5 +19,5 @@ def test_a_process_that_was_killed_while_memory_ran_out_is_told_apart(tmp_path, 
     assert memory_kills() == 0  # another system
     counters.write_text("pgfault 12\noom_kill 3\nnuma_hit 5\n")
     assert killed_by(signal.SIGKILL, memory_kills()) == "SIGKILL"
-    assert killed_by(signal.SIGKILL, 2) == "SIGKILL (probably because memory ran out)"
+    assert killed_by(signal.SIGKILL, 2) == "SIGKILL (perhaps because memory ran out)"
     assert killed_by(signal.SIGSEGV, 2) == "SIGSEGV"

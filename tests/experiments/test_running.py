@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
+from offbeat.core import kills
 from offbeat.core.errors import RunFailed
 from offbeat.experiments import launching, running
 from offbeat.experiments.jobs import Job, JobStatus
@@ -180,6 +181,19 @@ def test_a_process_that_the_system_does_not_start_is_refused_with_the_reason(tmp
                 LocalProcess([sys.executable, "-c", ""], log, log)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_only_a_process_of_this_machine_is_said_to_be_killed_because_memory_ran_out(job, tmp_path, monkeypatch):
+    counters = tmp_path / "vmstat"
+    counters.write_text("oom_kill 3\n")
+    monkeypatch.setattr(kills, "_COUNTERS", counters)
+    with (tmp_path / "log").open("wb") as log:
+        here = LocalProcess([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], log, log)
+    counters.write_text("oom_kill 4\n")
+    here.close()
+    assert here.poll() == End(-9, "its process was killed by SIGKILL (perhaps because memory ran out)")
+    elsewhere = Child(job, lambda: FakeProcess(job, KILLED))
+    assert elsewhere.outcome(KILLED).reason == "its process was killed by SIGKILL"
 
 
 class StuckProcess(LocalProcess):

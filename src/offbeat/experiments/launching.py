@@ -14,6 +14,7 @@ from typing import BinaryIO, Protocol
 
 from offbeat.config.config import Config
 from offbeat.core.errors import RunFailed
+from offbeat.core.kills import killed_by, memory_kills
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.jobs import Job
 
@@ -158,6 +159,7 @@ class LocalProcess:
         Raises:
             RunFailed: the system does not start it.
         """
+        self._memory_kills_before = memory_kills()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
                 command, stdin=subprocess.PIPE, stdout=output, stderr=errors, process_group=0
@@ -170,7 +172,9 @@ class LocalProcess:
 
     def poll(self) -> End | None:
         code = self._process.poll()
-        return None if code is None else End(code)
+        if code is None or code >= 0:
+            return None if code is None else End(code)
+        return End(code, f"its process was killed by {killed_by(-code, self._memory_kills_before)}")
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, Self
 
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
-from offbeat.core.kills import killed_by, memory_kills
+from offbeat.core.kills import signal_name
 from offbeat.core.stop_signals import StopRequest, replaceable_handlers
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import KILL_S, End, JobProcess, Launcher
@@ -84,7 +84,6 @@ class Child:
     def __init__(self, job: Job, launch: Callable[[], JobProcess]) -> None:
         """Start the process of a job with `launch`."""
         self.job, self._earlier_status = job, job.run.read_status()
-        self._memory_kills_before = memory_kills()
         self._process = launch()
         self._started = time.monotonic()
         self._stopping = False
@@ -142,7 +141,7 @@ class Child:
     def _failure(self, code: int) -> str:
         status = self.job.run.read_status()
         if code < 0:
-            return f"its process was killed by {killed_by(-code, self._memory_kills_before)}"
+            return f"its process was killed by {signal_name(-code)}"
         written = status != self._earlier_status  # else the status is that of an earlier process
         if written and status.get("state") in ("failed", "interrupted") and status.get("reason"):
             return str(status["reason"])
