@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from offbeat.experiments import report
 from offbeat.experiments.report import as_markdown
@@ -15,17 +16,23 @@ def test_a_vertical_bar_in_a_cell_does_not_begin_another_one():
     assert row == r"| 0 | expected serial \| threads | 1.00 |"
 
 
-def test_graphs_are_drawn_again_only_after_new_metrics(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "draw_runs", lambda *_arguments, **_more: None)
-    monkeypatch.setattr(report, "write_figure", lambda _figure, file, **_: file.touch())
-    trials = [tmp_path / name for name in ("trial-000", "trial-001")]
+def trials_in(experiment: Path, count: int) -> list[Path]:
+    """Create an experiment with trials of one session that has metrics, and return their paths."""
+    trials = [experiment / f"trial-{number:03d}" for number in range(count)]
     for trial in trials:
         run = trial / "seed-1"
         run.mkdir(parents=True)
         for file in (trial / "trial.toml", run / "config.toml"):
             file.touch()
         (run / "metrics.jsonl").write_text('{"env_steps": 1, "episode_return_mean": 2.0}\n')
-    (tmp_path / "experiment.json").touch()
+    (experiment / "experiment.json").touch()
+    return trials
+
+
+def test_graphs_are_drawn_again_only_after_new_metrics(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "draw_runs", lambda *_arguments, **_more: None)
+    monkeypatch.setattr(report, "write_figure", lambda _figure, file, _notify: file.touch())
+    trials = trials_in(tmp_path, 2)
 
     def plotted() -> list[str]:
         said: list[str] = []
@@ -54,3 +61,11 @@ def test_an_experiment_with_a_finished_session_without_its_metrics_is_not_plotte
     report.plot_experiment(tmp_path, [run.path.parent], said.append)
     assert [text.partition(":")[0] for text in said] == [f"trial-000 and {tmp_path.name} are not plotted"]
     assert "metrics.jsonl is missing, but the run has finished" in said[0]
+
+
+def test_a_message_on_the_font_is_told_once_for_all_graphs(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "draw_runs", lambda *_arguments, **_more: None)
+    monkeypatch.setattr(report, "write_figure", lambda _figure, _file, notify: notify("the font lacks 学"))
+    said: list[str] = []
+    report.plot_experiment(tmp_path, trials_in(tmp_path, 2), said.append)
+    assert said.count("the font lacks 学") == 1

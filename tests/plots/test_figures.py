@@ -29,6 +29,6 @@ def test_characters_that_the_font_lacks_are_named_once_and_other_warnings_stay(t
     figure.suptitle("学")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        write_figure(figure, tmp_path / "picture.png", notify=said.append)
+        write_figure(figure, tmp_path / "picture.png", said.append)
     assert [str(each.message) for each in caught] == ["something else"]
     assert [text.partition(",")[0] for text in said] == ["the font of the picture lacks 学 习"]

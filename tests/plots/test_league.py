@@ -118,3 +118,16 @@ def test_a_league_whose_files_another_program_has_changed_is_refused(tmp_path, f
     (tmp_path / file).write_text(text)
     with pytest.raises(ConfigError, match=r"cannot be plotted: its config.toml or metrics.jsonl was changed"):
         plot_elo([tmp_path], out=tmp_path / "elo.svg")
+
+
+def test_each_picture_of_a_league_or_a_match_names_the_characters_that_the_font_lacks(tmp_path):
+    said = list[str]()
+    payoffs = Payoffs.count(["学", "b"], [(1, 0, 1.0)])
+    plot_win_rates(payoffs, out=tmp_path / "rates.png", notify=said.append)
+    plot_ratings(
+        fit_ratings(payoffs), policies=["学", "b"], env_steps=[0, 0], out=tmp_path / "r.png", notify=said.append
+    )
+    (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": 1200.0}\n{"env_steps": 2, "elo": 1201.0}\n')
+    (tmp_path / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "chess"\n')
+    plot_elo([tmp_path], out=tmp_path / "elo.png", labels=["学"], notify=said.append)
+    assert [text.partition(",")[0] for text in said] == ["the font of the picture lacks 学"] * 3

@@ -34,6 +34,7 @@ from tests.support.thorough import thorough
 
 from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
+from offbeat.core.messages import ignore
 from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.progress import JobCounts, Silent
 from offbeat.experiments.running import Child, JobOutcome
@@ -66,7 +67,7 @@ def undisturbed(tmp_path_factory) -> Population:
 @pytest.fixture(scope="module")
 def winner(finished) -> int:
     """The winner that the report of the finished population has."""
-    winner = write_report(finished.plan, finished.directory, finished.family())
+    winner = write_report(finished.plan, finished.directory, finished.family(), ignore)
     assert winner is not None
     return winner
 
@@ -462,8 +463,8 @@ def test_members_that_fail_in_the_last_generation_are_tried_again_by_the_next_st
     assert not one.family().ledger.failures
     assert one.family().winner(1) is None
     with patch("offbeat.population.report.draw_all") as drawn:
-        assert write_report(one.plan, one.directory, one.family(), schedule.failed) == 0
-    assert drawn.call_args.args[2] == schedule.failed
+        assert write_report(one.plan, one.directory, one.family(), ignore, schedule.failed) == 0
+    assert drawn.call_args.args[3] == schedule.failed
     assert not run_here(one).failed
     assert one.family().ledger.finished(1) == 2
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.messages import ignore
 from offbeat.population import pictures
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.mutation import Gene, Genome
@@ -254,9 +255,9 @@ def test_the_pictures_show_the_best_of_a_generation_in_which_a_member_has_failed
     assert pictures._ancestors(ended, 1, ()) == set()
     assert (2, 1) in pictures._ancestors(ended, 1, {3})
     figures: dict[Path, Any] = {}
-    monkeypatch.setattr(pictures, "write_figure", lambda figure, path: figures.update({path: figure}))
+    monkeypatch.setattr(pictures, "write_figure", lambda figure, path, _notify: figures.update({path: figure}))
     for failed, generations in (((), [0]), ({3}, [0, 1]), (range(4), [0, 1])):
-        tree, _, scores = draw_all(ended, tmp_path, failed)
+        tree, _, scores = draw_all(ended, tmp_path, ignore, failed)
         (best,) = [line for line in figures[scores].axes[0].lines if line.get_label() == "best"]
         assert list(np.asarray(best.get_xdata())) == generations
         connections = figures[tree].axes[0].collections[0]

@@ -14,6 +14,7 @@ from offbeat.core.argument_notation import for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path, user_paths
+from offbeat.core.messages import once
 from offbeat.metrics.notebook import show_picture
 from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
@@ -68,6 +69,7 @@ def plot(
         ConfigError: a directory is not a run, none has returns yet, no run has a metric, the number of labels is wrong,
             or the file cannot be written.
     """
+    notify = once(notify)  # the pictures of a league have the same texts
     paths = user_paths(runs)
     if not paths:
         raise ConfigError("no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created")
@@ -106,7 +108,7 @@ def plot(
         every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title, notify=notify
     )
     elo = elo if out is None and len(paths) == 1 else _unused(elo)  # the user has named only the first file
-    ratings = plot_elo(every, x, out=elo, labels=texts)
+    ratings = plot_elo(every, x, out=elo, labels=texts, notify=notify)
     return _shown([file, *filter(None, [ratings])])
 
 

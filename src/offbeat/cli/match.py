@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,6 +18,7 @@ from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.config.env import MATCH_GAMES, MAX_EPISODE_STEPS
 from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.files import require_writable
+from offbeat.core.messages import once
 from offbeat.core.printing import print_text
 
 if TYPE_CHECKING:
@@ -118,8 +121,9 @@ class Match:
         """Draw the pictures that were asked for."""
         from offbeat.plots.league import plot_ratings, plot_win_rates
 
+        notify = once(partial(print_text, stream=sys.stderr))  # both pictures have the same names
         if self.out is not None:
-            plot_win_rates(result.payoffs, out=self.out)
+            plot_win_rates(result.payoffs, out=self.out, notify=notify)
         if self.ratings is not None:
             plot_ratings(
                 result.ratings,
@@ -127,6 +131,7 @@ class Match:
                 env_steps=result.env_steps,
                 sides=result.agents,
                 out=self.ratings,
+                notify=notify,
             )
 
     def _show(self, result: MatchResult) -> None:

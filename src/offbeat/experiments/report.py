@@ -11,7 +11,7 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
-from offbeat.core.messages import ignore
+from offbeat.core.messages import ignore, once
 from offbeat.core.typed_text import as_text
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, summary
 from offbeat.experiments.sessions import Session
@@ -91,9 +91,10 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
     Args:
         experiment: Path of the experiment.
         trials: Paths of its trials. Those without returns are skipped.
-        notify: Called with a message before each directory is plotted, if its graphs cannot be written, and if a
-            session ends a curve early.
+        notify: Called with a message before each directory is plotted, if a session ends a curve of the experiment
+            early, with the characters that the font lacks, and at the end with the directories that are not plotted.
     """
+    of_fonts = once(notify)  # the graphs have mostly the same texts
     failed: dict[str, list[Path]] = {}
     for folder in (*trials, experiment):
         files = {x: folder / f"return-{x}.png" for x in _AXES}
@@ -104,7 +105,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
             notify(f"plotting {folder.name}")
             for x, file in files.items():
                 told = notify if folder == experiment else ignore  # else each message would be there twice
-                write_figure(draw_runs(runs, x, notify=told), file, notify=told)
+                write_figure(draw_runs(runs, x, notify=told), file, of_fonts)
         except NoReturns:
             continue
         except (ConfigError, OSError) as error:

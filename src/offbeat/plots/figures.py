@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import remedy_for, replaced
-from offbeat.core.messages import ignore
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,14 +77,14 @@ def example_path(path: Path, suffix: str) -> Path:
     return path / f"picture{suffix}" if path.name in ("", "..") else path.with_suffix(suffix)
 
 
-def write_figure(figure: Figure, out: Path, flag: str = "", notify: Callable[[str], None] = ignore) -> None:
+def write_figure(figure: Figure, out: Path, notify: Callable[[str], None], flag: str = "") -> None:
     """Write a figure to a file. An existing file, whose permissions stay, is replaced when the new one is complete.
 
     Args:
         figure: The figure.
         out: The file, with a suffix that matplotlib knows.
-        flag: The flag that gives another file, for messages.
         notify: Called with a message that names the characters that the font lacks.
+        flag: The flag that gives another file, for messages.
 
     Raises:
         ConfigError: nothing can be written to the file or its folder.
@@ -114,7 +113,7 @@ def _lacking_glyphs_named(notify: Callable[[str], None]) -> Iterator[None]:
         )
 
 
-def save_figure(figure: Figure, out: Path, notify: Callable[[str], None] = ignore) -> None:
+def save_figure(figure: Figure, out: Path, notify: Callable[[str], None]) -> None:
     """Write a figure to a file as `write_figure`, in the format of its suffix.
 
     Raises:
@@ -122,7 +121,7 @@ def save_figure(figure: Figure, out: Path, notify: Callable[[str], None] = ignor
     """
     require_format(out)
     try:
-        write_figure(figure, out, "--out", notify)
+        write_figure(figure, out, notify, "--out")
     except OSError as error:
         remedy = remedy_for(error, "pass another file with --out")
         raise ConfigError(f"{out} cannot be written ({error.strerror}): {remedy}") from None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from offbeat.core.messages import ignore
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import metrics_from_end
@@ -33,7 +34,7 @@ _NOT_PLAYED = "#E4E4E4"
 _NUMBER: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
 
 
-def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
+def plot_win_rates(payoffs: Payoffs, *, out: Path, notify: Callable[[str], None] = ignore) -> Path:
     """Plot how often each player (row) has won against each other one (column); return ``out``.
 
     Each field has the win rate in percent, and the number of games if it is not the same in all. Players that have not
@@ -42,6 +43,7 @@ def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
     Args:
         payoffs: Results of the games.
         out: Path of the image, in any format of matplotlib.
+        notify: Called with a message that names the characters that the font lacks.
 
     Raises:
         ConfigError: ``out`` has an unknown suffix or cannot be written.
@@ -71,7 +73,7 @@ def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
     bar.outline.set_visible(False)
     axes.set_title(_caption(payoffs), fontsize=9)
     figure.suptitle("Win rate of the row's player", **TITLE)
-    save_figure(figure, out)
+    save_figure(figure, out, notify)
     return out
 
 
@@ -82,6 +84,7 @@ def plot_ratings(
     env_steps: Sequence[int],
     out: Path,
     sides: Sequence[Sequence[str]] = (),
+    notify: Callable[[str], None] = ignore,
 ) -> Path:
     """Plot ratings over env steps, with their 95 % intervals; return ``out``. Each policy has a line.
 
@@ -92,6 +95,7 @@ def plot_ratings(
         sides: Agents that each player can play for. Players with different ones have a panel each, because their
             ratings cannot be compared.
         out: Path of the image, in any format of matplotlib.
+        notify: Called with a message that names the characters that the font lacks.
 
     Raises:
         ConfigError: ``out`` has an unknown suffix or cannot be written.
@@ -124,11 +128,18 @@ def plot_ratings(
             axes.set_title(literal(f"as {', '.join(group)}"), fontsize=10)
         axes.label_outer()
     figure.suptitle("Ratings with 95 % intervals", **TITLE)
-    save_figure(figure, out)
+    save_figure(figure, out, notify)
     return out
 
 
-def plot_elo(runs: Sequence[Path], x: XAxis = "steps", *, out: Path, labels: Sequence[str] = ()) -> Path | None:
+def plot_elo(
+    runs: Sequence[Path],
+    x: XAxis = "steps",
+    *,
+    out: Path,
+    labels: Sequence[str] = (),
+    notify: Callable[[str], None] = ignore,
+) -> Path | None:
     """Plot the Elo ratings of the newest policies of runs with a league, as `plot_runs`; return ``out``.
 
     Args:
@@ -137,6 +148,7 @@ def plot_elo(runs: Sequence[Path], x: XAxis = "steps", *, out: Path, labels: Seq
         out: Path of the image, in any format of matplotlib.
         labels: Texts for the legend in place of the settings that differ: one for each run, or for each curve if all
             runs have a league; or none.
+        notify: Called with the messages of `plot_runs`.
 
     Returns:
         None if no run has ratings.
@@ -151,7 +163,7 @@ def plot_elo(runs: Sequence[Path], x: XAxis = "steps", *, out: Path, labels: Seq
         labels = [labels[index] for index in rated]
     elif len(rated) < len(runs):
         labels = ()
-    return plot_runs([runs[index] for index in rated], x, out=out, metrics=(ELO,), labels=labels)
+    return plot_runs([runs[index] for index in rated], x, out=out, metrics=(ELO,), labels=labels, notify=notify)
 
 
 def _has_ratings(run: Path) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from offbeat.core.messages import once
 from offbeat.plots.figures import line_style, write_figure
 from offbeat.plots.ticks import show_compact_numbers, show_plain_numbers_on_log_scale
 from offbeat.population.tree import Family, Node
@@ -25,12 +26,13 @@ _NARROWEST = 2.5
 _MARKED: dict[str, Any] = {"marker": "o", "markersize": 4}
 
 
-def draw_all(family: Family, folder: Path, failed: Collection[int] = ()) -> list[Path]:
+def draw_all(family: Family, folder: Path, notify: Callable[[str], None], failed: Collection[int] = ()) -> list[Path]:
     """Draw the pictures of all generations so far, and return their paths.
 
     Args:
         family: the members; the ledger has at least one score.
         folder: where the pictures are written.
+        notify: called with a message that names the characters that the font lacks.
         failed: members that have failed and have not finished, which are not waited for.
     """
     figures = {
@@ -38,8 +40,9 @@ def draw_all(family: Family, folder: Path, failed: Collection[int] = ()) -> list
         "values.png": _values(family),
         "scores.png": _scores(family, failed),
     }
+    notify = once(notify)
     for name, figure in figures.items():
-        write_figure(figure, folder / name)
+        write_figure(figure, folder / name, notify)
     return [folder / name for name in figures]
 
 

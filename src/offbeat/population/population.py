@@ -140,7 +140,7 @@ class Population:
             try:
                 pool.run_from(schedule)
                 with defer_signals():  # a second signal ends the command after the report
-                    winner = write_report(self.plan, self.directory, family, schedule.failed)
+                    winner = write_report(self.plan, self.directory, family, view.message, schedule.failed)
             finally:
                 view.close()
         failed = tuple(schedule.failed.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from offbeat.experiments.directory import ExperimentDirectory
@@ -17,7 +17,11 @@ WINNER = "winner"
 
 
 def write_report(
-    plan: PopulationPlan, directory: ExperimentDirectory, family: Family, failed: Collection[int] = ()
+    plan: PopulationPlan,
+    directory: ExperimentDirectory,
+    family: Family,
+    notify: Callable[[str], None],
+    failed: Collection[int] = (),
 ) -> int | None:
     """Write the table and the pictures, and return the winner; if there is one, also write the link to it.
 
@@ -27,12 +31,13 @@ def write_report(
         plan: the plan of the population.
         directory: its directory.
         family: its members, with all that is in the ledger.
+        notify: called with a message that names the characters that the font of the pictures lacks.
         failed: members that have failed and have not finished, which are not waited for.
     """
     if rows := rows_of(family):
         write_table(rows, directory.csv, directory.markdown)
     if family.ledger.scores:
-        draw_all(family, directory.path, failed)
+        draw_all(family, directory.path, notify, failed)
     winner = family.winner(plan.generations - 1, failed)
     if winner is not None:
         link = directory.path / f".{WINNER}.new"
