@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from offbeat.experiments import report
 from offbeat.experiments.report import as_markdown
@@ -69,3 +71,17 @@ def test_a_message_on_the_font_is_told_once_for_all_graphs(tmp_path, monkeypatch
     said: list[str] = []
     report.plot_experiment(tmp_path, trials_in(tmp_path, 2), said.append)
     assert said.count("the font lacks 学") == 1
+
+
+def test_of_many_graphs_that_cannot_be_written_three_are_named(tmp_path, monkeypatch):
+    def fail(*_arguments: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(report, "draw_runs", lambda *_arguments, **_more: None)
+    monkeypatch.setattr(report, "write_figure", fail)
+    said: list[str] = []
+    report.plot_experiment(tmp_path, trials_in(tmp_path, 5), said.append)
+    assert said[-1] == (
+        "trial-000 and trial-001 and trial-002 and 3 more are not plotted: [Errno 28] No space left on device; to try "
+        f"again, run `offbeat plot {tmp_path}`"
+    )

@@ -81,6 +81,8 @@ def _rounded(name: str, value: Any) -> str:
 # --- graphs -------------------------------------------------------------------------------------------------
 
 _AXES: tuple[XAxis, ...] = ("steps", "time")
+_MOST_NAMED = 3
+"""Directories that a message names; the others are counted."""
 
 
 def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[str], None]) -> None:
@@ -111,10 +113,12 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         except (ConfigError, OSError) as error:
             failed.setdefault(str(error), []).append(folder)
     for reason, folders in failed.items():  # that of a trial is also one of the experiment
-        names = " and ".join(folder.name for folder in folders)
+        names = [folder.name for folder in folders]
+        if len(names) > _MOST_NAMED:
+            names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
         verb = "is" if len(folders) == 1 else "are"
-        commands = " and ".join(f"`offbeat plot {quote(str(folder))}`" for folder in folders)
-        notify(f"{names} {verb} not plotted: {reason}; to try again, run {commands}")
+        command = f"`offbeat plot {quote(str(folders[-1]))}`"
+        notify(f"{' and '.join(names)} {verb} not plotted: {reason}; to try again, run {command}")
 
 
 def _are_newer(files: Iterable[Path], others: Iterable[Path]) -> bool:
