@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from tests.sample_envs.curious_envs import Line, Waiting
 from tests.sample_envs.env_zoo import SOUND, DictActions, Unbounded, zoo_id
 
@@ -58,6 +59,40 @@ def test_a_check_makes_only_envs_that_it_steps(monkeypatch: pytest.MonkeyPatch) 
     assert check_env(spec.id, columns=3, steps=20) == []
     # To read its spec, to step one alone, to compare two rollouts of 3 columns, and to save and restore 3 columns.
     assert len(made) == 1 + 1 + 2 * 3 + 2 * 3
+
+
+class FewAtOnce(CartPoleEnv):
+    """Cannot be made or, if `late`, cannot be stepped while more than three are open, as with a simulator's licence."""
+
+    opened = 0
+
+    def __init__(self, *, late: bool = False) -> None:
+        super().__init__()
+        FewAtOnce.opened += 1
+        if not late and FewAtOnce.opened > 3:
+            self.close()
+            raise RuntimeError("only three connections to the simulator")
+
+    def step(self, action: Any) -> Any:
+        if FewAtOnce.opened > 3:
+            raise RuntimeError("only three connections to the simulator")
+        return super().step(action)
+
+    def close(self) -> None:
+        FewAtOnce.opened -= 1
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_envs_of_which_only_a_few_can_be_open_are_compared_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(FewAtOnce, "opened", 0)
+    own: Any = FewAtOnce
+    spec = gym.envs.registration.EnvSpec("own/FewAtOnce-v0", own, max_episode_steps=500, kwargs={"late": late})
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+    taken: list[tuple[int, int]] = []
+    assert check_env(spec.id, steps=30, report=lambda *done: taken.append(done)) == []
+    assert taken[-1] == (90, 90)
 
 
 @pytest.mark.parametrize(

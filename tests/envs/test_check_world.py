@@ -101,6 +101,28 @@ def test_the_remedy_of_a_fault_that_offbeat_finds_in_a_step_is_its_message(name:
     assert finding.remedy == "fix the problem that the message names"
 
 
+class FewAtOnce(wrong_worlds.Sound):
+    """Cannot be made while two are open."""
+
+    opened = 0
+
+    def __init__(self) -> None:
+        if FewAtOnce.opened == 2:
+            raise RuntimeError("only two connections to the simulator")
+        FewAtOnce.opened += 1
+        super().__init__()
+
+    def close(self) -> None:
+        FewAtOnce.opened -= 1
+
+
+def test_worlds_of_which_only_a_few_can_be_open_are_compared_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FewAtOnce, "opened", 0)
+    assert check_env(f"{__name__}:FewAtOnce", steps=30) == []
+
+
 def test_a_world_without_an_end_is_correct_with_a_time_limit() -> None:
     assert check_env(wrong("NeverEnds"), steps=60, settings=EnvConfig(max_episode_steps=20)) == []
 

@@ -15,10 +15,11 @@ from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import EnvFailed
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import INFO_MASK, EnvSpec
+from offbeat.core.types import INFO_MASK, EnvSpec, Tree
+from offbeat.envs.checking.copies import rollouts_of_two
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
-from offbeat.envs.checking.rows import first_difference, rollout, rollouts_in_turn, started
-from offbeat.envs.checking.snapshots import can_save, check_snapshots
+from offbeat.envs.checking.rows import first_difference, rollout, started
+from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_tasks, set_first_task
 from offbeat.envs.checking.values import Values
 from offbeat.envs.checking.world import check_world
@@ -74,7 +75,7 @@ def check_env(
         ConfigError: the env cannot be made.
     """
     done, total = count(1), 3 * steps
-    stepped = lambda: report(next(done), total)  # noqa: E731
+    stepped = lambda: report(min(next(done), total), total)  # noqa: E731
     world = make_world(env_id, settings.kwargs)
     if world is not None:
         return check_world(env_id, world, columns, steps, settings, stepped)
@@ -200,24 +201,30 @@ def _check_columns(
         The faults of several actors' envs. In an env with tasks, all randomness may be in the tasks.
     """
     try:
-        start = partial(started, env_id, columns, "check", settings, tasks)
-        with start() as one, start() as other:
-            copies = [({"": envs}, {"": reset}) for envs, reset in (one, other)]
-            first, second = (rows[""] for rows in rollouts_in_turn(copies, steps, stepped))
-            savable = can_save(copies[0][0])
-        if (difference := first_difference(first, second)) is not None:
+        start = partial(_started_columns, env_id, columns, settings, tasks)
+        first, second, savable = rollouts_of_two(start, steps, stepped)
+        if (difference := first_difference(first[""], second[""])) is not None:
             problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
             yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)
             return
         if savable:
             with start() as (envs, reset):
-                make = partial(_new_columns, envs.spec, env_id, columns, settings, tasks)
-                yield from check_snapshots({"": envs}, {"": reset}, make, steps)
-        if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first.values()):
+                make = partial(_new_columns, envs[""].spec, env_id, columns, settings, tasks)
+                yield from check_snapshots(envs, reset, make, steps)
+        if columns > 1 and tasks is None and all(np.array_equal(leaf[:, 0], leaf[:, 1]) for leaf in first[""].values()):
             problem = "envs with different seeds give the same rows under the same actions"
             yield Finding("warning", problem, f"{SEEDED}, unless the env is deterministic on purpose")
     except EnvFailed as error:
         yield _fault_of_columns(error, env_id, columns, steps, settings, tasks)
+
+
+@contextmanager
+def _started_columns(
+    env_id: str, columns: int, settings: EnvConfig, tasks: TaskSample | None
+) -> Iterator[tuple[Mapping[str, Envs], Mapping[str, Tree]]]:
+    """Make envs and reset them; give the envs and their first row, both with the agent ''."""
+    with started(env_id, columns, "check", settings, tasks) as (envs, first):
+        yield {"": envs}, {"": first}
 
 
 @contextmanager

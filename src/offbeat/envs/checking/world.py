@@ -11,9 +11,10 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Tree
+from offbeat.envs.checking.copies import rollouts_of_two
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
-from offbeat.envs.checking.rows import first_difference, rollouts_in_turn
-from offbeat.envs.checking.snapshots import can_save, check_snapshots
+from offbeat.envs.checking.rows import first_difference
+from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
 from offbeat.envs.failures import FAILURES
@@ -244,11 +245,8 @@ def _compare_worlds(
     Raises:
         EnvFailed: a world fails.
     """
-    make = partial(_made, spec, count, settings)
-    with make() as one, make() as other:
-        copies = [(columns, _reset(columns)) for columns in (one, other)]
-        first, second = rollouts_in_turn(copies, steps, stepped)
-        savable = can_save(one)
+    start = partial(_started, spec, count, settings)
+    first, second, savable = rollouts_of_two(start, steps, stepped)
     remedy = (
         "draw all random numbers from a generator of this world alone, not from np.random or random, that "
         "reset(seed=seed) starts, and continue it at seed=None"
@@ -263,8 +261,8 @@ def _compare_worlds(
         yield Finding("warning", problem, remedy)
         return
     if savable:
-        with make() as columns:
-            yield from check_snapshots(columns, _reset(columns), make, steps)
+        with start() as (columns, reset):
+            yield from check_snapshots(columns, reset, partial(_made, spec, count, settings), steps)
     of_first, of_second = ({agent: _of_world(first[agent], world) for agent in spec.names} for world in (0, count - 1))
     if count > 1 and _first_difference(of_first, of_second) is None:
         problem = "worlds with different seeds give the same rows of all agents under the same actions"
@@ -290,5 +288,10 @@ def _made(spec: WorldSpec, count: int, settings: EnvConfig) -> Iterator[Mapping[
         yield worlds.envs
 
 
-def _reset(columns: Mapping[str, Envs]) -> dict[str, Tree]:
-    return {agent: envs.reset() for agent, envs in columns.items()}
+@contextmanager
+def _started(
+    spec: WorldSpec, count: int, settings: EnvConfig
+) -> Iterator[tuple[Mapping[str, Envs], Mapping[str, Tree]]]:
+    """Make the same worlds and reset them; give their columns and the first rows, both by agent."""
+    with _made(spec, count, settings) as columns:
+        yield columns, {agent: envs.reset() for agent, envs in columns.items()}
