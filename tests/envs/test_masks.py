@@ -202,3 +202,28 @@ def test_a_vector_env_with_masks_in_a_method_alone_is_refused(monkeypatch):
     make_envs("own/Poles-v0", 2, seed=0, settings=EnvConfig(kwargs=PlainTable({"in_infos": True}))).reset()
     with pytest.raises(EnvFailed, match=r"action_masks\(\) of its vector env is not called: put the masks of all envs"):
         make_envs("own/Poles-v0", 2, seed=0, settings=EnvConfig(kwargs=PlainTable({"in_infos": False}))).reset()
+
+
+class LateMaskedCartPoles(MaskedCartPoles):
+    """Has nothing to decide at a reset, and masks in the infos of steps if `in_steps`."""
+
+    def __init__(self, num_envs: int, *, in_steps: bool) -> None:
+        super().__init__(num_envs, in_infos=False)
+        self._in_steps = in_steps
+
+    def reset(self, **options: Any) -> Any:
+        observation, info = super().reset(**options)
+        return observation, {**info, "no_decision": np.ones(self.num_envs, np.bool_)}
+
+    def step(self, action: Any) -> Any:
+        *parts, info = super().step(action)
+        return *parts, {**info, "action_mask": self.action_masks()} if self._in_steps else info
+
+
+def test_a_vector_env_with_a_mask_method_may_have_its_first_mask_with_its_first_decision(monkeypatch):
+    registered = EnvSpec("own/Late-v0", vector_entry_point=LateMaskedCartPoles)  # type: ignore[arg-type]
+    monkeypatch.setitem(gym.registry, "own/Late-v0", registered)
+    settings = [EnvConfig(kwargs=PlainTable({"in_steps": in_steps})) for in_steps in (True, False)]
+    assert preflight("own/Late-v0", settings[0]).mask == "action_mask"
+    with pytest.raises(ConfigError, match=r"action_masks\(\) of its vector env is not called"):
+        preflight("own/Late-v0", settings[1])

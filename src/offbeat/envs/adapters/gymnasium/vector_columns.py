@@ -13,11 +13,11 @@ from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv
 from offbeat.envs.adapters.gymnasium.mask_method import MASK_METHOD
+from offbeat.envs.adapters.gymnasium.tasks import has_method
 from offbeat.envs.contract import Outcome
 from offbeat.envs.failures import FAILURES, column_failed, fault_of_call
 from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.infos import vector_info_reader
-from offbeat.envs.progress import owner_of
 from offbeat.envs.rows import RowChecks, copy_exactly, mark_reset_rows, prefer_termination
 from offbeat.envs.space_generators import seed_spaces
 from offbeat.envs.writers import writers_of
@@ -54,9 +54,13 @@ class VectorColumns:
         self._refuse_mask_method()
 
     def _refuse_mask_method(self) -> None:
-        """Raise EnvFailed for masks in a method of the vector env, and none in the infos: they would not be read."""
+        """Raise EnvFailed for masks in a method of the vector env, and none in the infos: they would not be read.
+
+        Before the first decision the infos may lack them, so such an env is refused in its next reset.
+        """
+        waits = not self._stepped and self.decision_marks.next.any()
         ignored = self._spec.mask is None and bool(self._spec.action.nvec) and not self.offers_mask
-        if ignored and callable(getattr(owner_of(self._env, MASK_METHOD), MASK_METHOD, None)):
+        if ignored and not waits and has_method(self._env, MASK_METHOD):
             what = (
                 f"the method {MASK_METHOD}() of its vector env is not called: put the masks of all envs, [n, choices], "
                 f"as {INFO_MASK!r} into the infos of reset and of each step"
