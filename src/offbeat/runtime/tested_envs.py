@@ -68,12 +68,13 @@ def tested_env(env_id: str, settings: EnvConfig, tasks: TaskSample | None) -> Wo
 
 
 def _require_default_dtype(env_id: str) -> None:
-    """Refuse another default dtype of torch than float32, which networks have. The module of an env may set it."""
+    """Refuse another default dtype of torch than float32, which networks have. Any imported module may set it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_default_dtype() != torch.float32:
         raise ConfigError(
             f"torch's default dtype is {torch.get_default_dtype()}, but networks are float32: leave out "
-            f"torch.set_default_dtype (the module of {env_id} may call it), and pass dtype= to tensors instead"
+            f"torch.set_default_dtype, which an imported module calls, perhaps that of {env_id}, and pass dtype= to "
+            "tensors instead"
         )
 
 
