@@ -147,20 +147,33 @@ class Learner(ABC):
             f"the learning rate of each parameter group ({', '.join(groups)}) is expected, finite and at least 0"
         )
 
-    @abstractmethod
+    @torch.enable_grad()
     def learn(self, step: int, progress: float) -> Learned:
         """Make learning step `step` and publish version `step + 1`; `progress`: training progress, from 0 to 1.
 
         Gradients are enabled meanwhile, and then as before, whatever the env or a generator of the algorithm has set.
         """
+        return self._learn(step, progress)
+
+    @torch.enable_grad()
+    def rehearse(self, step: int) -> float:
+        """Repeat updates of a step, to measure their time; return the number of env steps that they stand for.
+
+        Gradients are enabled as in `learn`.
+        """
+        return self._rehearse(step)
+
+    @abstractmethod
+    def _learn(self, step: int, progress: float) -> Learned:
+        """Do the work of `learn`."""
+
+    @abstractmethod
+    def _rehearse(self, step: int) -> float:
+        """Do the work of `rehearse`."""
 
     def _own_metrics(self, rates: Mapping[str, float]) -> dict[str, float]:
         """Return metrics of the encoders, and the largest learning rate of the parameter groups."""
         return {**self._encoder_metrics.read(), "learning_rate": max(rates.values())}
-
-    @abstractmethod
-    def rehearse(self, step: int) -> float:
-        """Repeat updates of a step, to measure their time; return the number of env steps that they stand for."""
 
     def publish(self, version: int, progress: float = 0.0) -> None:
         """Publish the present weights as this version, with the training progress of the step that made them."""
@@ -194,8 +207,7 @@ class UnrollLearner(Learner):
 
     _algorithm: OnPolicyAlgorithm
 
-    @torch.enable_grad()
-    def learn(self, step: int, progress: float) -> Learned:
+    def _learn(self, step: int, progress: float) -> Learned:
         started = clock()
         rates = self._start(progress)
         taken = self.feed.take(step, self.timings)
@@ -218,17 +230,17 @@ class UnrollLearner(Learner):
         update_metrics.add(self._own_metrics(rates) | self.feed.use_metrics(step))
         return Learned.of_step(taken, step, updates, update_metrics)
 
-    def rehearse(self, step: int) -> float:
-        self.learn(step, 0.0)
+    def _rehearse(self, step: int) -> float:
+        self._learn(step, 0.0)
         return self.feed.env_steps_per_use(step)
 
 
 class UntrainedLearner(Learner):
     """Publishes the same weights in every learning step, for a policy that acts and does not learn."""
 
-    def learn(self, step: int, progress: float) -> Learned:
+    def _learn(self, step: int, progress: float) -> Learned:
         self.publish(step + 1, progress)
         return Learned.without_rows(0, UpdateMetrics())
 
-    def rehearse(self, step: int) -> float:
-        return self.learn(step, 0.0).env_steps
+    def _rehearse(self, step: int) -> float:
+        return self._learn(step, 0.0).env_steps

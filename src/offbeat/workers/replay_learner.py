@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from time import perf_counter as clock
 
-import torch
-
 from offbeat.algorithms.base import ReplayAlgorithm
 from offbeat.metrics.timings import UPDATE
 from offbeat.workers.learner import Learned, Learner
@@ -21,8 +19,7 @@ class ReplayLearner(Learner):
     _algorithm: ReplayAlgorithm
     feed: ReplayFeed
 
-    @torch.enable_grad()
-    def learn(self, step: int, progress: float) -> Learned:
+    def _learn(self, step: int, progress: float) -> Learned:
         started = clock()
         taken = self.feed.take(step, self.timings)
         rates, update_metrics = self._start(progress), UpdateMetrics()
@@ -50,8 +47,7 @@ class ReplayLearner(Learner):
         self.feed.run_updates = number + 1
         self.timings.add(UPDATE, clock() - started)
 
-    @torch.enable_grad()
-    def rehearse(self, step: int) -> float:
+    def _rehearse(self, step: int) -> float:
         rates = self._start(0.0)
         for sampled in self._minibatches(step, 1):
             self._update(sampled, rates, UpdateMetrics())
