@@ -108,9 +108,21 @@ class ValueLossOfRowsPPO(PPO):
         return (values - minibatch["value_target"]).square()
 
 
+class ValueLossResultPPO(PPO):
+    """Returns a LossResult in place of a tensor."""
+
+    def value_loss(self, values: Tensor, minibatch: Minibatch) -> Any:
+        return LossResult(super().value_loss(values, minibatch), {})
+
+
 @pytest.mark.parametrize(
     ("own", "given"),
-    [(LossOfRowsPPO, r"of shape \[\d+\]"), (ValueLossOfRowsPPO, r"of shape \[\d+\]"), (NumberPPO, "that is ")],
+    [
+        (LossOfRowsPPO, r"of shape \[\d+\]"),
+        (ValueLossOfRowsPPO, r"of shape \[\d+\]"),
+        (ValueLossResultPPO, "that is a LossResult, but a scalar tensor is expected"),
+        (NumberPPO, "that is a float"),
+    ],
 )
 def test_a_loss_that_is_not_a_scalar_tensor_is_refused_by_the_name_of_its_method(tmp_path, own, given):
     with pytest.raises(RunFailed, match=rf"^{own.__name__}\.\w*loss returned a loss {given}.*losses\.mean\(\)"):

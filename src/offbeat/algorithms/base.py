@@ -264,17 +264,26 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
     """
     if isinstance(result, LossResult):
         require_metrics(result.metrics, method)
-        loss = result.loss
-        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-            return result
-        given = f"of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"that is {loss!r}"
-        raise RunFailed(
-            f"{name_of(method)} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`"
-        )
+        require_scalar(result.loss, method)
+        return result
     raise RunFailed(
         f"{name_of(method)} returned a {type(result).__name__}, but a LossResult is expected: write "
         "`return LossResult(loss, {})`, a class of offbeat.algorithms.base. The loss is a scalar tensor, and the dict "
         "has metrics to report"
+    )
+
+
+def require_scalar(loss: object, method: Callable[..., Any]) -> torch.Tensor:
+    """Return a loss, which a method, perhaps the user's, has computed.
+
+    Raises:
+        RunFailed: it is not a scalar tensor.
+    """
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        return loss
+    given = f"of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"that is a {type(loss).__name__}"
+    raise RunFailed(
+        f"{name_of(method)} returned a loss {given}, but a scalar tensor is expected, such as `losses.mean()`"
     )
 
 
@@ -342,15 +351,15 @@ def require_metrics(metrics: object, method: Callable[..., Any]) -> None:
             raise RunFailed(f"{name_of(method)} returned a metric with the name {name!r}, but a string is expected")
 
 
-def require_gradients(result: LossResult, method: Callable[..., Any]) -> torch.Tensor:
-    """Return the loss of a result, a scalar tensor that can be differentiated; `method` is the one that returned it.
+def require_gradients(loss: object, method: Callable[..., Any]) -> torch.Tensor:
+    """Return a loss that can be differentiated; `method` is the one that returned it.
 
     Raises:
-        RunFailed: it depends on no parameter.
+        RunFailed: it is not a scalar tensor, or depends on no parameter.
     """
-    assert isinstance(result.loss, torch.Tensor)
-    if result.loss.requires_grad:
-        return result.loss
+    scalar = require_scalar(loss, method)
+    if scalar.requires_grad:
+        return scalar
     raise RunFailed(
         f"{name_of(method)} returned a loss without gradients: it depends on no parameter. Compute it outside of "
         "torch.no_grad(), from tensors that are not detached. A generator, such as `minibatches`, must not yield "

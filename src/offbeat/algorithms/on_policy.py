@@ -38,6 +38,7 @@ from offbeat.algorithms.base import (
     require_gradients,
     require_loss_result,
     require_other_names,
+    require_scalar,
     require_targets,
 )
 from offbeat.algorithms.batch_network import (
@@ -325,8 +326,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         config, (distribution, values) = self.config, self.batch_network.outputs(minibatch)
         advantages = advantages_of(minibatch, normalize=config.normalize_advantages)
         log_prob = distribution.log_prob(minibatch["action"])
-        result, policy_loss = _part(self.policy_loss(log_prob, advantages, minibatch), self.policy_loss)
-        _, value_loss = _part(LossResult(self.value_loss(values, minibatch), {}), self.value_loss)
+        result = require_loss_result(self.policy_loss(log_prob, advantages, minibatch), self.policy_loss)
+        policy_loss = _part(result.loss, self.policy_loss)
+        value_loss = _part(self.value_loss(values, minibatch), self.value_loss)
         value_loss = weighted_value_loss(value_loss, minibatch)
         entropy = distribution.entropy().mean()
         loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
@@ -458,14 +460,11 @@ def _estimator_inputs(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Ten
     return batch["reward"], values, *(batch[name] for name in ("terminated", "truncated", "valid", NO_DECISION))
 
 
-def _part(result: object, method: Callable[..., Any]) -> tuple[LossResult, Tensor]:
-    """Return the result of a part of the loss, and this part, a scalar; `method` is the one that returned it.
+def _part(loss: object, method: Callable[..., Any]) -> Tensor:
+    """Return a part of the loss; `method` is the one that returned it.
 
     Raises:
-        RunFailed: it is no `LossResult` with a scalar that has gradients.
+        RunFailed: it is not a scalar tensor with gradients.
     """
-    checked = require_loss_result(result, method)
-    assert isinstance(checked.loss, Tensor)
-    if torch.is_grad_enabled():  # else the whole loss has no gradients, which is refused where it is differentiated
-        require_gradients(checked, method)
-    return checked, checked.loss
+    # Without gradients for the whole loss, it is refused where it is differentiated.
+    return (require_gradients if torch.is_grad_enabled() else require_scalar)(loss, method)

@@ -96,7 +96,7 @@ def differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> Loss
         return stage.gradients(minibatch)
     gradients.zero_()
     result = require_loss_result(stage.loss(minibatch), stage.loss)
-    loss = require_gradients(result, stage.loss)
+    loss = require_gradients(result.loss, stage.loss)
     loss.backward()  # type: ignore[no-untyped-call]
     return LossResult(loss.detach(), _detached(result.metrics), _detached(result.outputs))
 
