@@ -22,10 +22,10 @@ from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep
 from offbeat.envs.worlds.make import make_worlds, spec_of_world
+from offbeat.envs.worlds.state import DEAD, ENDS_AT_ONCE
 
 MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
 """Parts of a `WorldStep` that have a value for each agent. The first and the last one are given at a reset too."""
-DEAD = "but its episode has ended before"
 
 
 def check_world(
@@ -153,7 +153,7 @@ class _CheckedWorld:
         yield from self._check_dead(step)
         for agent in sorted(self._alive):
             yield from ((agent, finding) for finding in self._check_alive(agent, step))
-        ended = {agent for agent in self._alive if step.terminations.get(agent) or step.truncations.get(agent)}
+        ended = {agent for agent in self._alive if step.ends(agent)}
         self._alive, self._ended = self._alive - ended, self._ended | ended
         yield from self._check_new(step)
         yield from self._check_next(step)
@@ -164,7 +164,7 @@ class _CheckedWorld:
             if step.rewards.get(agent):
                 problem = f"got a reward of {step.rewards[agent]}, {DEAD}"
                 yield agent, Finding("error", problem, "give the reward in the step in which the agent ends")
-            if step.terminations.get(agent) or step.truncations.get(agent):
+            if step.ends(agent):
                 yield agent, Finding("error", f"ended, {DEAD}", "report the end of an agent once")
             if agent in step.deciding:
                 remedy = "give an agent that comes back another name, or remove it from the env's agents"
@@ -204,9 +204,9 @@ class _CheckedWorld:
                 remedy = "list all agents that may appear in the env's possible_agents"
                 yield agent, Finding("error", "appears, but it is not one of the world's possible agents", remedy)
                 continue
-            if step.terminations.get(agent) or step.truncations.get(agent):
+            if step.ends(agent):
                 self._ended.add(agent)
-                yield agent, Finding("error", "appeared and ended in the same step", "leave it out of this step")
+                yield agent, Finding("error", *ENDS_AT_ONCE)
                 continue
             self._alive.add(agent)
             self._seen.add(agent)

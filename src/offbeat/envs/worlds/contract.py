@@ -47,6 +47,10 @@ class WorldStep(NamedTuple):
     over: bool = False
     """Whether no agent is left: the world is reset next."""
 
+    def ends(self, agent: str) -> bool:
+        """Whether this agent ends here."""
+        return bool(self.terminations.get(agent) or self.truncations.get(agent))
+
 
 class World(Protocol):
     """One env with several agents."""

@@ -13,6 +13,11 @@ from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.worlds.contract import ReportsLater, World, WorldSpec, WorldStep
 from offbeat.envs.worlds.rows import AgentColumn
 
+DEAD = "but its episode has ended before"
+"""Follows what an agent does wrong after its end."""
+ENDS_AT_ONCE = ("appeared and ended in the same step", "leave it out of this step")
+"""The fault of an agent that ends in its first step, and the remedy."""
+
 
 class WorldState:
     """See the module's docstring."""
@@ -157,16 +162,11 @@ class WorldState:
         """Raise ValueError if an agent that ended in an earlier step gets a reward or an end, or acts again."""
         for agent in self._ended:
             if step.rewards.get(agent):
-                raise ValueError(
-                    f"agent {agent} got a reward of {step.rewards[agent]}, but its episode has ended before"
-                )
-            if step.terminations.get(agent) or step.truncations.get(agent):
-                raise ValueError(f"agent {agent} ended, but its episode has ended before")
+                raise ValueError(f"agent {agent} got a reward of {step.rewards[agent]}, {DEAD}")
+            if step.ends(agent):
+                raise ValueError(f"agent {agent} ended, {DEAD}")
             if agent in step.deciding:
-                raise ValueError(
-                    f"agent {agent} is alive again, but its episode has ended before: give an agent that comes back "
-                    "another name"
-                )
+                raise ValueError(f"agent {agent} is alive again, {DEAD}: give an agent that comes back another name")
 
     def _remove(self, ended: Sequence[str]) -> None:
         for agent in ended:
@@ -180,8 +180,8 @@ class WorldState:
                 continue
             if agent not in self._columns:
                 raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
-            if step.terminations.get(agent) or step.truncations.get(agent):
-                raise ValueError(f"agent {agent} appeared and ended in the same step: leave it out of this step")
+            if step.ends(agent):
+                raise ValueError(f"agent {agent} {': '.join(ENDS_AT_ONCE)}")
             column = self._alive[agent] = self._columns[agent]
             try:
                 column.write(observation)
