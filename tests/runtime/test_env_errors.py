@@ -18,7 +18,7 @@ from offbeat.api.train import train
 from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs.make import make_envs
-from offbeat.runtime.tested_envs import tested_env
+from offbeat.runtime import tested_envs
 
 IMPORTS: dict[str, Any] = {"imports": ("tests.sample_envs.raising_envs",)}
 OWN = Path(raising_envs.__file__).name
@@ -172,6 +172,6 @@ def test_an_env_that_sets_the_default_dtype_of_torch_is_refused_with_the_remedy(
     before = torch.get_default_dtype()
     try:
         with pytest.raises(ConfigError, match=r"default dtype is torch\.float64.*Float64-v0.*pass dtype="):
-            tested_env("Float64-v0", UNSET, None)
+            tested_envs.tested_env("Float64-v0", UNSET, None)
     finally:
         torch.set_default_dtype(before)
