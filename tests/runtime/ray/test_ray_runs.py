@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.sample_envs.run_envs import Wave
 from tests.support.journals import EVALUATED, Journal, assert_called_once_for_each_event
 from tests.support.runs import lines_of, offbeat, small_arguments, small_run, status_of
 from tests.support.scenes import scene
@@ -55,7 +56,7 @@ def test_resources_that_no_node_has_are_refused_before_the_directory_is_made(tmp
 
 
 def test_env_that_cannot_be_sent_is_refused_before_the_directory_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["tests.sample_envs.run_envs"].Wave, "__module__", "__main__")
+    monkeypatch.setattr(Wave, "__module__", "__main__")
     said = offbeat(*small_arguments(tmp_path / "run", "runs/Wave-v0", **ON_RAY, imports=ENVS))
     assert (said.code, "cannot be sent to another process" in said.err) == (2, True), said.err
     assert not (tmp_path / "run").exists()
