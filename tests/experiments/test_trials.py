@@ -17,6 +17,7 @@ from offbeat.core.threads import usable_cores
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.launching import cores_of
+from offbeat.experiments.report import row_of
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, spec_of
 from offbeat.experiments.trials import read_trial, require_same_trial, trials_of, try_envs, write_trial
@@ -256,6 +257,12 @@ def test_a_session_is_finished_when_what_has_reached_stop_at_return_is_saved(bes
     with (run.path / "metrics.jsonl").open("a") as metrics:
         metrics.write(json.dumps(line) + "\n")
     assert Session(trial, 1, tmp_path).status() == status
+
+
+def test_a_finished_session_without_metrics_counts_as_finished_in_the_row_of_its_trial(tmp_path):
+    (trial,) = trials_of(spec(settings=TINY))
+    (small_run(tmp_path / "seed-1", **TINY).path / "metrics.jsonl").unlink()
+    assert row_of([Session(trial, 1, tmp_path)], (), None, "training")["finished"] == 1
 
 
 def test_a_session_with_several_policies_knows_its_saved_env_steps(tmp_path):

@@ -40,7 +40,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
         **{key: as_text(value) for key, value in trial.values.items()},
         "env": trial.env,
         "sessions": len(sessions),
-        "finished": sum(result.finished for result in results),
+        "finished": sum(session.status() == "finished" for session in sessions),
         "failed": sum(session.name in failed or session.has_failed() for session in sessions),
         "return_kind": kind,
         **summary(results, with_target=target is not None),
