@@ -108,7 +108,7 @@ WORKS = (
         },
     ),
     Work(
-        "pong", "PongNoFrameskip-v4", "ppo-pongnoframeskip-v4", (18,), 100_000, 1_500_000,
-        arguments=("--runtime", "processes", "--actors", "1"),
+        "pong", "PongNoFrameskip-v4", "ppo-pongnoframeskip-v4", (18,), 100_000, 2_000_000,
+        arguments=("--steps", "2000000", "--runtime", "processes", "--actors", "1", "--set", "encoder=simple_cnn"),
     ),
 )  # fmt: skip
