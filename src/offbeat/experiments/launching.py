@@ -172,8 +172,10 @@ class LocalProcess:
 
     def poll(self) -> End | None:
         code = self._process.poll()
-        if code is None or code >= 0:
-            return None if code is None else End(code)
+        if code is None:
+            return None
+        if code >= 0:
+            return End(code)
         return End(code, f"its process was killed by {killed_by(-code, self._memory_kills_before)}")
 
     def terminate(self) -> None:
