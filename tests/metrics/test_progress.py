@@ -15,7 +15,7 @@ from tests.support.progress import ABOUT, Clock, status
 from tests.support.runs import small_run
 
 from offbeat.config.runtimes import RUNTIMES
-from offbeat.metrics.dashboard import Dashboard, make_progress
+from offbeat.metrics.dashboard import Dashboard, make_view
 from offbeat.metrics.notebook import NotebookLines, show_picture
 from offbeat.metrics.progress import Lines, Rates, Silent, title_of, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
@@ -508,7 +508,7 @@ def test_lines_can_be_written_in_any_encoding():
     assert file.getvalue().isascii()
 
 
-def test_a_progress_view_that_never_started_can_be_closed():
+def test_a_view_that_never_started_can_be_closed():
     file = io.StringIO()
     Dashboard(Console(file=file)).close("refused")
     assert file.getvalue().strip() == "refused"
@@ -518,30 +518,30 @@ def test_a_progress_view_that_never_started_can_be_closed():
 
 
 def test_progress_lines_are_used_without_a_terminal():
-    assert isinstance(make_progress(None, io.StringIO()), Lines)
-    assert isinstance(make_progress("none", io.StringIO()), Silent)
-    assert isinstance(make_progress("dashboard", io.StringIO()), Dashboard)
+    assert isinstance(make_view(None, io.StringIO()), Lines)
+    assert isinstance(make_view("none", io.StringIO()), Silent)
+    assert isinstance(make_view("dashboard", io.StringIO()), Dashboard)
 
 
 @pytest.mark.parametrize("kind", [None, "lines", "dashboard"])
 def test_a_process_without_standard_error_is_shown_no_progress(kind):
-    assert isinstance(make_progress(kind, None), Silent)
+    assert isinstance(make_view(kind, None), Silent)
 
 
 def test_the_dashboard_is_used_on_a_terminal_that_can_redraw(monkeypatch):
     _, inner = pty.openpty()
     with os.fdopen(inner, "w") as terminal:
         monkeypatch.setenv("TERM", "xterm")
-        assert isinstance(make_progress(None, terminal), Dashboard)
+        assert isinstance(make_view(None, terminal), Dashboard)
         monkeypatch.setenv("TERM", "dumb")
-        assert isinstance(make_progress(None, terminal), Lines)
+        assert isinstance(make_view(None, terminal), Lines)
 
 
 DIES = """
 import sys
 from tests.support.progress import ABOUT, status
-from offbeat.metrics.dashboard import make_progress
-view = make_progress("dashboard", sys.stdout)
+from offbeat.metrics.dashboard import make_view
+view = make_view("dashboard", sys.stdout)
 view.start(ABOUT)
 view.update(status(5000))
 {death}
@@ -561,8 +561,8 @@ import os, subprocess, sys
 program = '''
 import os, sys
 from tests.support.progress import ABOUT, status
-from offbeat.metrics.dashboard import make_progress
-view = make_progress("dashboard", sys.stdout)
+from offbeat.metrics.dashboard import make_view
+view = make_view("dashboard", sys.stdout)
 {before}
 view.start(ABOUT)
 view.update(status(5000))
@@ -669,7 +669,7 @@ def test_in_a_kernel_lines_are_displayed_once_and_then_replaced(monkeypatch):
     ipython = OnlyIPython(has_kernel=True)
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     stream = io.StringIO()
-    view = make_progress("lines", stream)
+    view = make_view("lines", stream)
     view.start(ABOUT)
     view.update(status(1000))
     view.message("a message")
@@ -680,7 +680,7 @@ def test_in_a_kernel_lines_are_displayed_once_and_then_replaced(monkeypatch):
 
 def test_a_notebook_which_has_no_terminal_shows_lines_in_place_of_a_dashboard(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", OnlyIPython(has_kernel=True))
-    assert isinstance(make_progress("dashboard", io.StringIO()), NotebookLines)
+    assert isinstance(make_view("dashboard", io.StringIO()), NotebookLines)
 
 
 @pytest.mark.parametrize(
@@ -707,7 +707,7 @@ def test_a_program_without_a_kernel_shows_no_pictures(monkeypatch):
 @pytest.mark.parametrize("ipython", [None, OnlyIPython(has_kernel=False)], ids=["no IPython", "IPython in a terminal"])
 def test_a_program_without_a_kernel_has_lines(monkeypatch, ipython):
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert type(make_progress("lines", io.StringIO())) is Lines
+    assert type(make_view("lines", io.StringIO())) is Lines
 
 
 def test_the_views_say_what_is_collected_before_a_run_learns_from_anything():

@@ -13,7 +13,7 @@ from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
-from offbeat.api.running.prepare import load_code, notifying_if_slow, prepare, progress_view
+from offbeat.api.running.prepare import load_code, notifying_if_slow, prepare, view_of_kind
 from offbeat.api.running.run import Run, run_to_end
 from offbeat.api.running.run_context import RunContext, StartMessages
 from offbeat.api.running.start_hints import start_hints
@@ -25,7 +25,7 @@ from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.toml_files import MOST_BYTES_OF_A_RUN
-from offbeat.metrics.progress import Progress, ProgressKind
+from offbeat.metrics.progress import ProgressKind, View
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.signals import GracefulStop
 from offbeat.tracking.tracker import require_tracker
@@ -112,14 +112,14 @@ def train_config(
     callbacks: Sequence[Callback | CallbackFunction] = (),
     shows_end: bool = False,
 ) -> Run:
-    """Train with a complete config. Raises as `train`. `shows_end`: whether the progress view shows how it ended."""
+    """Train with a complete config. Raises as `train`. `shows_end`: whether the view shows how it ended."""
     called = Callbacks(callbacks)
     _require_small(config)
     if run_dir is not None:
         RunDirectory(run_dir).refuse_existing()
     require_tracker(config.run.tracker)
     with caller_state() as caller:
-        view = progress_view(progress)
+        view = view_of_kind(progress)
         load_code(config, view, caller)
         layout = _with_measured_topology(config, view)
         parts = prepare(layout.config, view)
@@ -132,7 +132,7 @@ def train_config(
                 context = RunContext(
                     parts=parts,
                     directory=directory,
-                    progress=view,
+                    view=view,
                     callbacks=called,
                     signals=signals,
                     start_acting=start_acting,
@@ -172,7 +172,7 @@ def _create(run_dir: Path | None, config: Config) -> RunDirectory:
     return RunDirectory.create_default(config) if run_dir is None else RunDirectory.create(run_dir, config)
 
 
-def _with_measured_topology(config: Config, view: Progress) -> ChosenLayout:
+def _with_measured_topology(config: Config, view: View) -> ChosenLayout:
     """Return the config with its topology, chosen by auto layout if `split` is measured."""
     if config.runtime.split == "given":
         return ChosenLayout(config)

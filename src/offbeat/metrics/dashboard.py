@@ -1,4 +1,4 @@
-"""The dashboard: redraws the screen and restores the terminal. `make_progress` selects one of the views."""
+"""The dashboard: redraws the screen and restores the terminal. `make_view` selects one of the views."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError
 from offbeat.core.lossy_stream import lossy
 from offbeat.metrics.notebook import NotebookLines, display_of_notebook
-from offbeat.metrics.progress import Lines, Progress, ProgressKind, Rates, Silent
+from offbeat.metrics.progress import Lines, ProgressKind, Rates, Silent, View
 from offbeat.metrics.screen import History, Screen
 from offbeat.metrics.status import About, Status
 
 
-def make_progress(kind: ProgressKind | None, stream: TextIO | None) -> Progress:
+def make_view(kind: ProgressKind | None, stream: TextIO | None) -> View:
     """Return the view of ``kind``; None selects the dashboard on a terminal, else lines.
 
     What cannot be written to the stream is dropped. None: the process has no such stream.

@@ -19,7 +19,7 @@ ProgressKind = Literal["dashboard", "lines", "none"]
 """The kinds of views that users can choose."""
 
 
-class Progress(Protocol):
+class View(Protocol):
     """A view of a run. `start` is called first, `close` last, also after a failure; `update` may be called often."""
 
     def start(self, about: About) -> None:

@@ -1,4 +1,4 @@
-"""What `train` and `resume` prepare in the same way: the progress view, the code, and the parts of a run."""
+"""What `train` and `resume` prepare in the same way: the view, the code, and the parts of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from offbeat.config.importing import import_modules
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState
 from offbeat.core.threads import start_thread
-from offbeat.metrics.progress import Progress, ProgressKind
+from offbeat.metrics.progress import ProgressKind, View
 
 if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
@@ -24,21 +24,21 @@ REMIND_S = 60.0
 """Seconds between reminders that something in this thread still runs."""
 
 
-def progress_view(kind: ProgressKind | None) -> Progress:
+def view_of_kind(kind: ProgressKind | None) -> View:
     """Return the view that `progress` of `train` and `resume` selects. It writes to standard error."""
-    from offbeat.metrics.dashboard import make_progress
+    from offbeat.metrics.dashboard import make_view
 
-    return make_progress(kind, sys.stderr)
+    return make_view(kind, sys.stderr)
 
 
-def load_code(config: Config, view: Progress, caller: CallerState) -> None:
+def load_code(config: Config, view: View, caller: CallerState) -> None:
     """Import the modules that the config names, and those that are compiled."""
     import_modules(config.run.imports)
     caller.save_library_settings()
     import_compiled(config, view.message)
 
 
-def prepare(config: Config, view: Progress) -> Parts:
+def prepare(config: Config, view: View) -> Parts:
     """Check the env and the settings, and create the parts of the learner, or those that lock-free workers share.
 
     The code of the run is loaded already.

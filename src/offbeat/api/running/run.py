@@ -169,8 +169,8 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
     from offbeat.api.running.run_loop import about_run, make_loop, make_sinks
 
     with ExitStack() as closing, _errors_logged(context):
-        closing.callback(lambda: context.progress.close(context.summary))
-        context.progress.start(about_run(context))
+        closing.callback(lambda: context.view.close(context.summary))
+        context.view.start(about_run(context))
         tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)
         if tracker is not None:
             closing.callback(tracker.close)

@@ -11,7 +11,7 @@ from offbeat.config.config import Config
 from offbeat.core.argument_notation import is_for_python
 from offbeat.core.errors import RunWarning
 from offbeat.core.printing import print_text
-from offbeat.metrics.progress import Progress, Silent
+from offbeat.metrics.progress import Silent, View
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.signals import GracefulStop
 
@@ -32,11 +32,11 @@ class StartMessages(NamedTuple):
 
 @dataclass
 class RunContext:
-    """A run that is ready to start: its parts, its directory, its progress view, and how to start it."""
+    """A run that is ready to start: its parts, its directory, its view, and how to start it."""
 
     parts: Parts
     directory: RunDirectory
-    progress: Progress
+    view: View
     callbacks: Callbacks
     signals: GracefulStop
     start_acting: Callable[[Parts, TrainingLoop], StartMessages]
@@ -57,9 +57,9 @@ class RunContext:
     expectation: Expectation | None = None
     """What auto layout expects of the run; None if it did not choose the topology."""
     shows_end: bool = False
-    """Whether the progress view shows how the run ended; the command line prints it itself."""
+    """Whether the view shows how the run ended; the command line prints it itself."""
     summary: str = field(default="", init=False)
-    """How the run ended, for the progress view."""
+    """How the run ended, for the view."""
     committed: bool = field(default=False, init=False)
     """Whether `commit` has been called."""
     logged: BaseException | None = field(default=None, init=False)
@@ -77,14 +77,14 @@ class RunContext:
     def notify(self, text: str, details: str = "", /) -> None:
         """Show a message to the user and write it to the log; `details` are only written to the log."""
         self.directory.append_to_log("\n".join(filter(None, (text, details.rstrip()))))
-        self.progress.message(text)
+        self.view.message(text)
 
     def show_warning(self, warning: RunWarning) -> None:
         """Write a warning to the log. On the command line, show it: a caller in Python has got it as Python warning."""
         self.directory.append_to_log(str(warning))
         if is_for_python():
             return
-        if isinstance(self.progress, Silent):
+        if isinstance(self.view, Silent):
             print_text(f"offbeat: {warning}", sys.stderr)
         else:
-            self.progress.message(str(warning))
+            self.view.message(str(warning))

@@ -42,7 +42,7 @@ def make_loop(
         RunFailed: the system refuses files or memory for it.
     """
     parts, directory, config = context.parts, context.directory, context.config
-    memory, status = ProcessMemory(), RunningStatus(directory, context.progress.update)
+    memory, status = ProcessMemory(), RunningStatus(directory, context.view.update)
 
     def show_processes(role: str, children: Sequence[Supervised]) -> None:
         pids = {child.index: child.pid for child in children if child.pid is not None}
@@ -78,7 +78,7 @@ def make_loop(
 
 
 def about_run(context: RunContext) -> About:
-    """Return what the progress view shows about the run."""
+    """Return what the view shows about the run."""
     config = context.config
     return About(
         algorithm=config.run.algorithm,
