@@ -33,8 +33,9 @@ from offbeat.config.resolve import resolve
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import set_thread_count, usable_cores
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting, Supervised
+from offbeat.runtime.supervised import Supervised
 
 ACTORS = (1, 2, 4, 8, 16, 32)
 ENVS = (1, 8, 64, 256, 512, 1024, 4096)

@@ -25,8 +25,8 @@ from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import blas_kernels, set_thread_count
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting
 
 Settings = dict[str, Any]
 SMALL_NETWORK: Settings = {"hidden_sizes": (64, 64), "activation": "tanh", "recompute_advantages": False}

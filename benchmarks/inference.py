@@ -31,8 +31,9 @@ from offbeat.models.group_network import GroupNetwork
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting, Supervised
+from offbeat.runtime.supervised import Supervised
 
 WARM = 3
 """Steps before the measurement."""

@@ -32,8 +32,8 @@ from offbeat.core.threads import set_thread_count
 from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting
 
 WEIGHTS = {
     "HalfCheetah-v5": 0.1, "Hopper-v5": 1e-3, "Walker2d-v5": 1e-3, "Ant-v5": 0.5, "Swimmer-v5": 1e-4,

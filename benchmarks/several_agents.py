@@ -35,8 +35,8 @@ from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import set_thread_count
 from offbeat.envs.testing.worlds import CartPoles
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting
 
 SINGLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 """CartPole by the path of its class: the id CartPole-v1 has a vector env, which steps all columns with one call."""

@@ -22,9 +22,9 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.published import published_layout
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import build
 from offbeat.runtime.serial import SerialActing
-from offbeat.runtime.supervisor import Reporting
 
 SMALL = PPOConfig(
     hidden_sizes=(6, 5),

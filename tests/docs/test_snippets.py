@@ -33,7 +33,7 @@ from offbeat.runtime import training_loop
 from offbeat.runtime.evaluation.evaluators import Evaluator, InlineEvaluator
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.main_thread import MainThreadWatch
-from offbeat.runtime.supervisor import Reporting
+from offbeat.runtime.reporting import Reporting
 
 OWN = ("my_env", "own_algorithm", "own_replay_algorithm", "own_encoder")
 """Modules of the user's, which pages speak of."""

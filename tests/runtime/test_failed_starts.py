@@ -24,8 +24,8 @@ from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.hogwild import parts as parts_of_workers
 from offbeat.runtime.learners import processes
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting
 
 REPORTING = Reporting(lambda _text, _details="": None, lambda _role, _children: None)
 

@@ -21,8 +21,8 @@ from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.paced import PacedWorkforce
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of
-from offbeat.runtime.supervisor import Reporting
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
 CARTS_POLICIES: dict[str, dict[str, Any]] = {

@@ -25,7 +25,9 @@ from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.board import Board, board_slabs
 from offbeat.runtime.deadline import Span
 from offbeat.runtime.processes import ProcessActing
-from offbeat.runtime.supervisor import Reporting, Supervised, Supervisor
+from offbeat.runtime.reporting import Reporting
+from offbeat.runtime.supervised import Supervised
+from offbeat.runtime.supervisor import Supervisor
 
 
 @pytest.mark.parametrize("lag", ["exact", *thorough("bounded")])
@@ -91,7 +93,7 @@ def test_an_inference_worker_killed_while_actors_start_is_replaced_before_all_of
             workers[:] = it.pids
 
     monkeypatch.setattr(Scene, "_show", kill_worker)
-    monkeypatch.setattr("offbeat.runtime.supervisor.POLL_EVERY_S", 0.0)
+    monkeypatch.setattr("offbeat.runtime.supervised.POLL_EVERY_S", 0.0)
     with scene(actors=1, inference="worker") as it:
         it.begin()
         assert it.acting.restarts == 1

@@ -16,8 +16,9 @@ from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervisor import Reporting, Supervised
+from offbeat.runtime.supervised import Supervised
 
 ENVS = ("tests.sample_envs.run_envs",)
 LENGTH = 10

@@ -21,7 +21,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.threads import join_all, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
-from offbeat.runtime.supervisor import Notify
+from offbeat.runtime.reporting import Notify
 from offbeat.workers.env_calls import EnvCallWatch
 
 CHECK_S = 0.25

@@ -26,9 +26,9 @@ from offbeat.runtime.league_files import LeagueSnapshotFiles
 from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
 from offbeat.runtime.parts import PacedParts, PacedPolicy, joined, state_of
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Notify, Reporting
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.workforce import Workforce
 from offbeat.workers.learner import Learned

@@ -20,7 +20,8 @@ from offbeat.runtime.launch import sent_code, start_worker
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.runtime.reporting import Reporting
+from offbeat.runtime.supervisor import Supervisor
 
 
 class ProcessActing(GatedActing):

@@ -11,8 +11,8 @@ from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.status import Status
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.observer import Observer
+from offbeat.runtime.reporting import Notify, Reporting
 from offbeat.runtime.signals import GracefulStop
-from offbeat.runtime.supervisor import Notify, Reporting
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from offbeat.core.threads import set_thread_count
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts, Parts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 
 

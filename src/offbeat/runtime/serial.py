@@ -15,7 +15,7 @@ from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.supervisor import Reporting
+from offbeat.runtime.reporting import Reporting
 
 REMEDY = ". With --runtime processes an actor that hangs is restarted"
 

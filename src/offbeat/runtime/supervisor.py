@@ -1,6 +1,4 @@
-"""The supervisor of worker processes: detects those that died or hang, and restarts them within a budget.
-
-They are child processes on this machine (`Child`), or processes on a cluster.
+"""The supervisor of worker processes: restarts those that died or hang (supervised.py), within a budget.
 
 A restarted process acts the open ticket of the dead one again. No committed ticket is lost, and none is learned from
 twice: the learner reads only committed tickets, and a commit is a single write.
@@ -9,138 +7,27 @@ twice: the learner reads only committed tickets, and a commit is a single write.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from time import monotonic
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import ChildTraceback, RunFailed
 from offbeat.metrics.text import counted
 from offbeat.runtime.board import POLL_INTERVAL_S, Board
-from offbeat.runtime.deadline import Span, StallWatch, start_timeout
+from offbeat.runtime.deadline import Span, start_timeout
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Reporting
+from offbeat.runtime.supervised import LossWatch, Supervised, failure_of, start_failure, traceback_of
 
 ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 """Seconds that a child gets to end by itself at the end of the run: during an env call, and otherwise."""
-POLL_EVERY_S = 0.05
-"""Minimum seconds between two checks of all processes, which cost one system call each."""
 SLOW_START_S = 5.0
 """Seconds after which a message says how many children have started; the next ones follow after twice the time each."""
 RESTART_WINDOW_S = 600.0
 """Seconds for which a restart counts against the budget."""
 
-
-class Supervised(Protocol):
-    """A worker process, as its supervisor sees it."""
-
-    @property
-    def index(self) -> int:
-        """Index of the process among those of its kind."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The process, for messages: 'process 123'."""
-        ...
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id; None if it is on another machine."""
-        ...
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has started, and an actor has reset its envs."""
-        ...
-
-    @property
-    def paused(self) -> tuple[int, Any]:
-        """The ticket or limit of its last pause, and its state there."""
-        ...
-
-    @property
-    def failure(self) -> str:
-        """The traceback of the error that ended it; empty if there was none."""
-        ...
-
-    @property
-    def explained(self) -> str:
-        """The same error for the user: a line in words, then the lines of the user's own code."""
-        ...
-
-    @property
-    def no_restart_reason(self) -> str:
-        """Why it must not be restarted; empty if it may be."""
-        ...
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether `kill` was called: it has ended, and nothing of it is left."""
-        ...
-
-    def take_reports(self, seconds: float = 0.0) -> None:
-        """Handle the received reports; wait up to `seconds` for the first one."""
-        ...
-
-    def is_alive(self) -> bool:
-        """Whether it runs."""
-        ...
-
-    def exits_within(self, seconds: float) -> bool:
-        """Wait for its end, up to `seconds`; return whether it has ended."""
-        ...
-
-    def exit_reason(self) -> str:
-        """Return how it ended, after `kill`."""
-        ...
-
-    def kill(self) -> None:
-        """Kill it, with all that its envs have started. After that, another process may do its work."""
-        ...
-
-
 C = TypeVar("C", bound=Supervised)
-
-
-class LossWatch(Generic[C]):
-    """Detects processes that have died or hang. It must be called often."""
-
-    def __init__(self, board: Board) -> None:
-        """Watch processes with the deadlines of a board."""
-        self._deadlines, self._stalls = board.deadlines, StallWatch(board.deadlines)
-        self._next_poll = 0.0
-
-    def lost(self, processes: Sequence[C]) -> Iterator[tuple[C, str]]:
-        """Yield each process that is lost, after it was killed with all that its envs have started; and the reason."""
-        now = monotonic()
-        if now < self._next_poll:
-            return
-        self._next_poll = now + POLL_EVERY_S
-        for process in processes:
-            if not process.is_alive():
-                process.kill()  # processes that its envs have started may still run
-                yield process, process.exit_reason()
-            elif self._stalls.has_stalled(process.index):
-                reason = self._deadlines[process.index].reason
-                process.kill()
-                yield process, f"{reason} and was killed"
-
-
-class Notify(Protocol):
-    """Shows a message to the user and writes it to the log."""
-
-    def __call__(self, text: str, details: str = "", /) -> None:
-        """Show and log `text`; only log `details`."""
-
-
-class Reporting(NamedTuple):
-    """The functions that are called when processes of a run change."""
-
-    notify: Notify
-    """Is called with a message for each restart."""
-    processes_changed: Callable[[str, Sequence[Supervised]], None]
-    """Is called with a role and all its processes whenever one of them was started."""
 
 
 class Supervisor(Generic[C]):
@@ -248,6 +135,10 @@ class Supervisor(Generic[C]):
             raise failure_of(what, dead.explained) from traceback_of(dead)
         self.restarts += 1
         self._processes_changed(self._role, self.processes)
+        self._notify_of_restart(dead, text, deaths)
+
+    def _notify_of_restart(self, dead: C, text: str, deaths: int) -> None:
+        """Notify the user that a child was restarted; `text` says what happened to it, `deaths` how often."""
         summary, _, lines = dead.explained.partition("\n")
         lines, self._last_code_lines = "" if lines == self._last_code_lines else lines, lines
         cut = ", at a marked cut" if self._changes_result else ""
@@ -296,24 +187,3 @@ class Supervisor(Generic[C]):
 
     def _closing_s(self, index: int) -> float:
         return ENV_CLOSE_S if self._board.deadlines[index].is_in_env else CLOSE_S
-
-
-def start_failure(child: str, error: OSError) -> RunFailed:
-    """Return the error for a child that could not be started at the start of the run."""
-    return RunFailed(
-        f"{child} could not be started ({error.strerror or error}): raise the limits of processes, files and memory "
-        "(`ulimit -a`)"
-    )
-
-
-def failure_of(what: str, note: str) -> RunFailed:
-    """Return the error for a child that is not restarted, with a note about its own error; '': no note."""
-    error = RunFailed(what)
-    if note:
-        error.add_note(note)
-    return error
-
-
-def traceback_of(dead: Supervised) -> ChildTraceback | None:
-    """Return the traceback of the error that ended a child; None if there was none."""
-    return ChildTraceback(f"\n{dead.failure}") if dead.failure else None

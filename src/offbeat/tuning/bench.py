@@ -24,8 +24,8 @@ from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import set_up_device
 from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Notify
 from offbeat.runtime.runtimes import build
-from offbeat.runtime.supervisor import Notify
 from offbeat.tuning.costs import EnvStepper, MeasuredPolicy, act_cost, learn_cost
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
 from offbeat.tuning.layouts import LayoutComparison, MeasuredLayout, advice, compare, layout_of

@@ -21,8 +21,8 @@ from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.message_traffic import MessageTraffic, SendsMessages
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Notify, Reporting
 from offbeat.runtime.runtimes import acting_of
-from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.tuning.costs import counted_for
 from offbeat.tuning.message_costs import MessageCosts
 from offbeat.workers.learner import Learned

@@ -15,7 +15,7 @@ from offbeat.runtime.hogwild import worker_pool
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerState
-from offbeat.runtime.supervisor import Reporting
+from offbeat.runtime.reporting import Reporting
 
 FLAGS = {"runtime": "hogwild", "workers": 2, "hidden_sizes": (3,)}
 

@@ -17,7 +17,7 @@ from offbeat.runtime.hogwild import worker_pool, worker_process
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import Worker, WorkerLaunch, WorkerState
-from offbeat.runtime.supervisor import Reporting
+from offbeat.runtime.reporting import Reporting
 
 FLAGS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 1000, "hidden_sizes": (3,), "unroll_length": 4}
 MakeWorker = Callable[..., tuple[HogwildParts, Worker]]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from offbeat.metrics.counters import Counters
     from offbeat.run_directory.directory import RunDirectory, RunState
     from offbeat.runtime.parts import Parts
-    from offbeat.runtime.supervisor import Notify
+    from offbeat.runtime.reporting import Notify
     from offbeat.runtime.training_loop import TrainingLoop
 
 

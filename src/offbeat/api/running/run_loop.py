@@ -15,9 +15,10 @@ from offbeat.metrics.sinks import JsonLines, LateSink, Sink, TensorBoard
 from offbeat.metrics.status import About
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import device_text
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.runtimes import runtime_of
-from offbeat.runtime.supervisor import Reporting, Supervised, start_failure
+from offbeat.runtime.supervised import Supervised, start_failure
 from offbeat.runtime.training_loop import TrainingLoop
 
 

@@ -29,7 +29,8 @@ from offbeat.runtime.evaluation.evaluator_process import (
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.launch import sent_code, start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
-from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.runtime.reporting import Reporting
+from offbeat.runtime.supervisor import Supervisor
 from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.episodes import Evaluation
 

@@ -17,7 +17,8 @@ from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerReport, WorkerState
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
-from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.runtime.reporting import Reporting
+from offbeat.runtime.supervisor import Supervisor
 
 
 class WorkerPool:

@@ -15,7 +15,7 @@ from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerState
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.supervisor import Notify
+from offbeat.runtime.reporting import Notify
 from offbeat.runtime.workforce import Workforce
 
 

@@ -14,7 +14,8 @@ from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.requests import InferenceAccess
 from offbeat.runtime.inference.worker_process import InferenceLaunch
 from offbeat.runtime.launch import start_worker
-from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.runtime.reporting import Reporting
+from offbeat.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from offbeat.runtime.plan import Plan

@@ -27,7 +27,8 @@ from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
 from offbeat.runtime.parts import PacedParts, PacedPolicy
-from offbeat.runtime.supervisor import LossWatch, Reporting, failure_of, start_failure, traceback_of
+from offbeat.runtime.reporting import Reporting
+from offbeat.runtime.supervised import LossWatch, failure_of, start_failure, traceback_of
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 

@@ -32,8 +32,9 @@ from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
 from offbeat.runtime.ray.network import network_of
 from offbeat.runtime.ray.placement import options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.supervisor import Reporting, Supervisor
+from offbeat.runtime.supervisor import Supervisor
 from offbeat.runtime.training_loop import TrainingLoop
 
 NOTIFY_PLACE_S, NOTIFY_PLACE_EVERY_S = 10.0, 60.0
