@@ -19,7 +19,7 @@ from offbeat.core.types import DEFAULT_POLICY
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.parts import state_of
+from offbeat.runtime.parts import state_of_policy
 from offbeat.runtime.saving import SCORE
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -140,7 +140,7 @@ def test_a_copy_has_all_policies_of_the_donor(tmp_path, kind, optimizer):
         assert any((before.policies[name].weights[key] != theirs[key]).any() for key in theirs)
         assert all((policy.weights[key] == theirs[key]).all() for key in theirs)
         assert policy.about["env_steps"] == before.policies[name].about["env_steps"]
-        own, others = (state_of(name, state)["learner"] for state in (after.state, donor.state))
+        own, others = (state_of_policy(name, state)["learner"] for state in (after.state, donor.state))
         assert str(own["algorithm"]) == str(others["algorithm"])
         assert any(array.any() for array in moments(others))
         expected = moments(others) if optimizer else [np.zeros_like(array) for array in moments(others)]

@@ -20,7 +20,7 @@ from offbeat.envs.testing.games import PLAYERS, RockPaperScissors
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.learners.processes import learners_of
-from offbeat.runtime.paced import PacedWorkforce
+from offbeat.runtime.paced_workforce import PacedWorkforce
 from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of
 

@@ -26,7 +26,7 @@ from offbeat.run_directory.checkpoint import (
     Checkpoint,
     SavedPolicy,
 )
-from offbeat.runtime.parts import joined, state_of
+from offbeat.runtime.parts import join_states, state_of_policy
 from offbeat.runtime.saving import SCORE
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -47,10 +47,12 @@ def with_policies_of(own: Checkpoint, donor: Checkpoint, *, optimizer: bool) -> 
     if "workers" in own.state:
         return replace(own, policies=policies, state=_with_workers(own.state, donor.state, optimizer))
     states = {
-        name: _with_one_learner(state_of(name, own.state), state_of(name, donor.state), policies[name], optimizer)
+        name: _with_one_learner(
+            state_of_policy(name, own.state), state_of_policy(name, donor.state), policies[name], optimizer
+        )
         for name in policies
     }
-    return replace(own, policies=policies, state={**own.state, **joined(states)})
+    return replace(own, policies=policies, state={**own.state, **join_states(states)})
 
 
 def _policy(own: SavedPolicy, donor: SavedPolicy) -> SavedPolicy:

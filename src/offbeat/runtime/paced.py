@@ -9,250 +9,34 @@ run may not need.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import ceil
-from typing import Any
 
 from offbeat.config.config import Config
-from offbeat.core.errors import RunFailed, without_full_stop
-from offbeat.core.types import Tree, arrays_of_policy, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.status import FirstBatch
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.league_files import LeagueSnapshotFiles
-from offbeat.runtime.learners.processes import LearnerProcesses, learners_of
-from offbeat.runtime.parts import PacedParts, PacedPolicy, joined, state_of
-from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.reporting import Notify, Reporting
+from offbeat.runtime.learners.processes import learners_of
+from offbeat.runtime.paced_workforce import PacedWorkforce, env_steps_of
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.training_loop import TrainingLoop
-from offbeat.runtime.workforce import Workforce
 from offbeat.workers.learner import Learned
-from offbeat.workers.learner_pool import LearnerPool
 from offbeat.workers.updates import REFUSED_IN_A_ROW
-
-
-class PacedWorkforce(Workforce):
-    """The actors, and one learner for each policy."""
-
-    def __init__(
-        self, parts: PacedParts, acting: Acting, learners: LearnerPool | LearnerProcesses, notify: Notify
-    ) -> None:
-        super().__init__(acting, notify)
-        self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
-        self._notify = notify
-        self._first = parts.trained[0]
-        in_threads = parts.config.runtime.learning_threads > 1  # these have a watch of their own
-        self._watched = nullcontext if in_threads else parts.main_thread.learning_steps(notify, self._updates_made)
-        self.learned = 0
-        """Number of finished learning steps: steps 0 .. learned-1."""
-        self._planned_pause: int | None = None
-        """The ticket at which acting pauses for a checkpoint or a stop; None: no such pause."""
-        self._first_unneeded = self._end_after(0)
-        """The first ticket that the run may not need."""
-        self.acting_failed = False
-
-    # --- learning steps -------------------------------------------------------------------------------------
-
-    def wait(self, show: Callable[[], None]) -> dict[str, float]:
-        """Wait for the tickets of the next learning step; return metrics of what is committed and not learned from.
-
-        Args:
-            show: is called often while this waits, to show the progress.
-        """
-
-        def watch_and_show() -> None:
-            self._learners.watch()
-            show()
-
-        self._acting.wait(self._pace.acted_before_learn(self.learned), watch_and_show)
-        filled, batches = self._acting.slots_filled(self.learned), float(self._queue_size)
-        return {
-            **dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled),
-            **{f"learner_queue_size_{name}": batches for name in ("mean", "min", "max")},
-        }
-
-    @property
-    def _queue_size(self) -> int:
-        """Number of batches (with a replay: of tickets) that are committed without a gap and not learned from."""
-        tickets = self._acting.acted - self._pace.next_ticket(self.learned)
-        return tickets // len(self._pace.tickets_of(self.learned))
-
-    @property
-    def acted_of_batch(self) -> tuple[int, int]:
-        """Number of committed tickets of the next batch, without a gap, and of all its tickets."""
-        tickets = self._pace.tickets_of(self.learned)
-        return min(len(tickets), max(0, self._acting.acted - tickets[0])), len(tickets)
-
-    @property
-    def next_env_steps(self) -> int:
-        """Env steps that the next learning step will add."""
-        return self._first.learner.feed.env_steps(self.learned)
-
-    def learn(self, progress: float, env_steps: int) -> dict[str, Learned]:
-        """Make the next learning step of every policy, and notify the actors that it is finished.
-
-        Args:
-            progress: training progress, from 0 to 1.
-            env_steps: env steps that have been learned from before this step.
-
-        Returns:
-            The result of the step for each policy, by name.
-        """
-        with self._watched():
-            results = self._learners.learn(self.learned, progress)
-        learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
-        added = _env_steps_of(learned)
-        if self._parts.league is not None:
-            self._parts.league.advance(self.learned, env_steps + added)
-        assert added <= self._rows_of(self.learned), "tickets beyond the end may have been acted"
-        self.learned += 1
-        self._first_unneeded = self._end_after(env_steps + added)
-        self._apply_pause()  # first: a finished step allows further tickets to start
-        self._acting.finish(self.learned)
-        return learned
-
-    def _updates_made(self) -> int:
-        return sum(policy.learner.updates_made for policy in self._parts.policies)
-
-    @property
-    def learning_failed(self) -> bool:
-        """Whether a learner was lost. The others then do not finish the learning step."""
-        return self._learners.failed
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return metrics of the league, and since the last call of inference workers or of messages to a cluster."""
-        league = self._parts.league
-        return {**self._acting.metrics(), **({} if league is None else league.metrics())}
-
-    def close(self) -> None:
-        """End the processes and threads of the learners, and their loaders."""
-        self._learners.close()
-
-    def plan_pause(self) -> None:
-        """Pause acting at the first ticket that the pace cannot have allowed yet."""
-        if self._planned_pause is None:
-            self._planned_pause = self._pace.pause_ticket(self.learned)
-            self._apply_pause()
-
-    def end_pause(self) -> None:
-        """End the pause."""
-        self._planned_pause = None
-        self._apply_pause()
-
-    def _apply_pause(self) -> None:
-        self._acting.pause_at(self._pause_ticket)
-
-    @property
-    def _pause_ticket(self) -> int | None:
-        """The ticket at which acting pauses; None: no pause is near."""
-        if self._planned_pause is not None:
-            return min(self._planned_pause, self._first_unneeded)
-        return self._first_unneeded if self._first_unneeded <= self._pace.pause_ticket(self.learned) else None
-
-    def _end_after(self, env_steps: int) -> int:
-        """Return the first ticket that the run may not need, after learning from `env_steps`.
-
-        The next batches end the run at the earliest if all their rows are env steps. As other rows are found, the end
-        moves on. Tickets from it on may not start, so the run ends at a boundary.
-        """
-        batches = max(0, ceil((self._parts.config.run.steps - env_steps) / self._rows_of(self.learned)))
-        return self._pace.next_ticket(self.learned) + batches * len(self._pace.tickets_of(self.learned))
-
-    def _rows_of(self, step: int) -> int:
-        """Return the rows of a learning step's tickets, one for each env: the most env steps that it can add."""
-        config = self._parts.config
-        return len(self._pace.tickets_of(step)) * config.memory.length * config.runtime.envs_per_actor
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether acting is paused and every acted ticket has been learned from at least once: see the glossary."""
-        return self._pace.next_ticket(self.learned) == self._pause_ticket
-
-    # --- the interface of every workforce -------------------------------------------------------------------
-
-    def start(self, statistics: Mapping[str, Any]) -> None:
-        for policy in self._parts.policies:
-            if policy.name in statistics:
-                policy.algorithm.restore_statistics(statistics[policy.name])
-            policy.learner.publish(0)
-        if self._parts.league is not None:
-            self._parts.league.start()
-
-    def begin_episodes(self) -> None:
-        self._learners.start(self.learned)
-        self._apply_pause()
-        self._acting.start([None] * self._parts.config.runtime.actors)
-
-    def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint; with states of envs only if every acted ticket has been learned from."""
-        complete = self.at_boundary and not self.acting_failed
-        snapshots = self._snapshots() if complete else [None] * self._parts.config.runtime.actors
-        league = {} if self._parts.league is None else {"league": self._parts.league.state()}
-        return {
-            **league,
-            **joined({policy.name: policy.state() for policy in self._parts.policies}),
-            "actors": self._savable(snapshots),
-        }
-
-    def _snapshots(self) -> list[ActorSnapshot]:
-        """Return the state of each actor's envs. A run that has learned everything ends also without them."""
-        if self._pace.next_ticket(self.learned) < self._first_unneeded:
-            return self._acting.snapshots()
-        try:
-            if not self._acting.waits_for_place:
-                return self._acting.snapshots()
-            reason = "an actor has not started, perhaps because no node has room for it"
-        except RunFailed as error:
-            reason = without_full_stop(error)
-        self._notify(
-            f"the unfinished episodes are not saved: {reason}. The run is finished; if it is resumed with more steps, "
-            "new episodes start"
-        )
-        return [None] * self._parts.config.runtime.actors
-
-    def checkpoint_arrays(self) -> Tree | None:
-        by_policy = {policy.name: policy.learner.feed.checkpoint_arrays() or {} for policy in self._parts.policies}
-        named = {policy_key(policy, name): array for policy, tree in by_policy.items() for name, array in tree.items()}
-        return named or None
-
-    def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        counters = Counters.of_state(state["counters"])
-        self.learned = counters.learning_step
-        self._first_unneeded = self._end_after(counters.env_steps)
-        self._apply_pause()
-        if self._parts.league is not None:
-            self._parts.league.restore(state["league"])
-        messages = {policy.name: self._restore_policy(policy, state, arrays) for policy in self._parts.policies}
-        self._learners.start(self.learned)
-        continued = None not in state["actors"]
-        self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
-        return continued, _message_of_policies(messages)
-
-    def _restore_policy(self, policy: PacedPolicy, state: Mapping[str, Any], arrays: Tree | None) -> str:
-        """Restore a policy from a checkpoint; return a message about its memory."""
-        policy.restore(state_of(policy.name, state))
-        memory = arrays_of_policy(policy.name, arrays or {}) or None  # some policies may not save their replay
-        return policy.learner.feed.load_checkpoint(memory, self.learned)
-
-
-def _message_of_policies(messages: Mapping[str, str]) -> str:
-    """Join a message of each policy; with the names of the policies, if the messages differ."""
-    if len(set(messages.values())) == 1:
-        return next(iter(messages.values()))
-    return "; ".join(f"{name}: {message}" for name, message in messages.items() if message)
 
 
 class PacedLoop(TrainingLoop):
     """See the module's docstring."""
 
+    _workforce: PacedWorkforce
+
     def __init__(self, parts: PacedParts, workforce: PacedWorkforce, services: RunServices) -> None:
         super().__init__(parts, workforce, services)
-        self._work = workforce
         self._snapshots = LeagueSnapshotFiles(parts, services) if parts.league is not None else None
         """Writes the snapshots of the league; None without a league."""
         self._has_learned = False
@@ -268,9 +52,9 @@ class PacedLoop(TrainingLoop):
         self._write_snapshots()
         self._advance_evaluations(due=False, last=False)  # one that a signal stopped
         while self.ending is None:
-            waiting = self._work.wait(self._show_training)
-            self._before_learning(self._work.next_env_steps)
-            learned = self._work.learn(self.training_progress, self.counters.env_steps)
+            waiting = self._workforce.wait(self._show_training)
+            self._before_learning(self._workforce.next_env_steps)
+            learned = self._workforce.learn(self.training_progress, self.counters.env_steps)
             self._after_learning(learned, waiting)
 
     def _show_training(self) -> None:
@@ -280,7 +64,7 @@ class PacedLoop(TrainingLoop):
         config = self._parts.config
         if self._has_learned or self.ending or config.settings.learns_from != "unrolls":
             return None
-        acted, needed = self._work.acted_of_batch
+        acted, needed = self._workforce.acted_of_batch
         return FirstBatch(acted, needed, needed * config.memory.length * config.runtime.envs_per_actor)
 
     @property
@@ -297,7 +81,7 @@ class PacedLoop(TrainingLoop):
         self._planned_ending = self._planned_ending or self._requested_ending(after)
         checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self.saving.is_due
         if self._planned_ending or checkpoint:
-            self._work.plan_pause()
+            self._workforce.plan_pause()
         self._in_step = True
 
     def _after_learning(self, learned: Mapping[str, Learned], waiting: Mapping[str, float]) -> None:
@@ -316,6 +100,16 @@ class PacedLoop(TrainingLoop):
                 "refused. That stage of the update and those after it changed nothing. After "
                 f"{REFUSED_IN_A_ROW} in a row the run ends. {IF_NOT_FINITE}"
             )
+        self._record(learned, waiting)
+        finished = self.counters.env_steps >= self._run.steps
+        evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
+        self._line_is_pending = evaluated or self.metrics.line_due(before, self.counters)
+        self._continue_or_end(finished=finished, at_boundary=finished or self._workforce.at_boundary)
+        if self.ending is None:  # or `close` shows the last line
+            self._show("training")
+
+    def _record(self, learned: Mapping[str, Learned], waiting: Mapping[str, float]) -> None:
+        """Add a finished learning step to the metrics; the arguments are those of `_after_learning`."""
         recorder = self.metrics.recorder
         for policy, result in learned.items():
             recorder.add_episodes(result.episode_returns, result.episode_lengths, policy)
@@ -323,17 +117,11 @@ class PacedLoop(TrainingLoop):
                 recorder.add_infos(result.info)
             recorder.add_agent_steps(result.agent_steps, policy)
             recorder.add_learning_step(result.metrics, policy)
-        recorder.add_learning_step(self._work.metrics())
+        recorder.add_learning_step(self._workforce.metrics())
         recorder.add_learning_step(waiting)
-        finished = self.counters.env_steps >= self._run.steps
-        evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
-        self._line_is_pending = evaluated or self.metrics.line_due(before, self.counters)
-        self._continue_or_end(finished=finished, at_boundary=finished or self._work.at_boundary)
-        if self.ending is None:  # or `close` shows the last line
-            self._show("training")
 
     def _continue_acting(self) -> None:
-        self._work.end_pause()
+        self._workforce.end_pause()
 
     def _write_snapshots(self) -> None:
         """Write the snapshots that the league has just taken."""
@@ -343,7 +131,7 @@ class PacedLoop(TrainingLoop):
 
     def _count(self, learned: Mapping[str, Learned]) -> Counters:
         counters, results = self.counters, learned.values()
-        env_steps = counters.env_steps + _env_steps_of(learned)
+        env_steps = counters.env_steps + env_steps_of(learned)
         return replace(
             counters,
             env_steps=env_steps,
@@ -356,14 +144,9 @@ class PacedLoop(TrainingLoop):
 
     def salvage(self) -> None:
         """Save what has been learned, if acting failed. If learning failed, keep the last checkpoint."""
-        self._work.acting_failed = True
-        if not (self._in_step or self._work.learning_failed):
+        self._workforce.acting_failed = True
+        if not (self._in_step or self._workforce.learning_failed):
             super().salvage()
-
-
-def _env_steps_of(learned: Mapping[str, Learned]) -> int:
-    """Return the env steps of a learning step: the same for all policies, but for those that are not trained."""
-    return max(result.env_steps for result in learned.values())
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from offbeat.workers.learner import Learner
 from offbeat.workers.link import Memory
 
 PolicyState = Mapping[str, Any]
-"""The state of one policy in a checkpoint: see `joined` and `state_of`."""
+"""The state of one policy in a checkpoint: see `join_states` and `state_of_policy`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ class PacedParts(Parts):
 
     def require_like(self, state: Mapping[str, Any]) -> None:
         for policy in self.policies:
-            policy.require_like(state_of(policy.name, state))
+            policy.require_like(state_of_policy(policy.name, state))
         actors = self.config.runtime.actors
         if len(state["actors"]) != actors:
             raise ConfigError(f"the state has {len(state['actors'])} actors, but the run has {actors}")
@@ -203,11 +203,11 @@ class PacedParts(Parts):
 # --- the states of policies in a checkpoint -----------------------------------------------------------------
 
 
-def joined(states: Mapping[str, PolicyState]) -> dict[str, Any]:
+def join_states(states: Mapping[str, PolicyState]) -> dict[str, Any]:
     """Join the states of all policies for a checkpoint: a single policy's state as it is, several under `policies`."""
     return dict(states[DEFAULT_POLICY]) if set(states) == {DEFAULT_POLICY} else {"policies": dict(states)}
 
 
-def state_of(policy: str, state: Mapping[str, Any]) -> PolicyState:
+def state_of_policy(policy: str, state: Mapping[str, Any]) -> PolicyState:
     """Return the state of one policy from the state of a checkpoint."""
     return state if policy == DEFAULT_POLICY else dict(state["policies"][policy])

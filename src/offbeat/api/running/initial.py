@@ -41,7 +41,7 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
             learned values in other units.
     """
     from offbeat.api.running.initial_sources import source_of
-    from offbeat.runtime.parts import state_of
+    from offbeat.runtime.parts import state_of_policy
     from offbeat.runtime.state_checks import refuse_mismatches
 
     runs = parts.config.initial_runs
@@ -62,7 +62,7 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
         if policy.trained:
             _require_same_scale(policy.name, parts.config, run, settings)
         with refuse_mismatches(run):
-            statistics = state_of(source, state)["learner"]["algorithm"]
+            statistics = state_of_policy(source, state)["learner"]["algorithm"]
         initial[policy.name] = InitialPolicy(run, source, saved.policies[source].weights, statistics)
     return initial
 
