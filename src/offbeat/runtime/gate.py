@@ -21,8 +21,7 @@ from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import Pace
 from offbeat.core.types import Tree
 from offbeat.metrics.timings import ACTOR_WAIT, INFERENCE_WAIT, LEARNER_WAIT, MESSAGE_WAIT, OTHER_WORK, Timings
-from offbeat.runtime import board
-from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, SharedBell
+from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, Board, SharedBell, board_slabs
 
 NO_PAUSE = np.iinfo(np.int64).max
 """The pause ticket while there is no pause."""
@@ -33,14 +32,14 @@ ACTIVITIES = ("act", "env", ACTOR_WAIT, OTHER_WORK, INFERENCE_WAIT, MESSAGE_WAIT
 def pace_board_slabs(actors: int) -> list[Slab]:
     """Return the arrays of the board."""
     return [
-        *board.board_slabs(actors),
+        *board_slabs(actors),
         *((f"board/{name}", (LINE,), "int64") for name in ("learned", "pause")),
         ("board/other_work", (LINE,), "float64"),
         ("board/seconds", (actors, LINE), "float64"),
     ]
 
 
-class PaceBoard(board.Board):
+class PaceBoard(Board):
     """The board of a run with one learner."""
 
     def __init__(self, arrays: Tree, actors: int) -> None:

@@ -18,18 +18,15 @@ from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.metrics.counters import WorkerCounters
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.assembly import learner_of
+from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.shared_state import (
     SharedStateShape,
     SharedStorage,
-    WorkersBoard,
-    WorkerUpdateCounter,
-    workers_board_slabs,
     write_initial,
 )
 from offbeat.runtime.make_actor import make_actor, start_actor
@@ -283,17 +280,3 @@ def test_a_refused_update_is_counted_as_an_update_and_as_refused(separate):
         updates.apply(number, minibatch, {"line": 0.1}, figures)
     assert board.updates[0, :2].tolist() == [4, 2]
     assert np.isfinite(algorithm.flat.master.numpy()).all()
-
-
-# --- the board ----------------------------------------------------------------------------------------------
-
-
-def test_the_board_sums_the_progress_of_all_workers():
-    board = WorkersBoard(private_arena(workers_board_slabs(3)), 3)
-    assert board.env_steps == 0
-    assert board.progress_of(1) == WorkerCounters()
-    board.finish(0, WorkerCounters(3, 30, 1, 29, 7))
-    board.finish(2, WorkerCounters(5, 2**40, 0, 2**40, 2**39))
-    assert board.env_steps == 30 + 2**40
-    assert [int(step[0]) for step in board.next] == [3, 0, 5]
-    assert board.progress_of(0) == WorkerCounters(3, 30, 1, 29, 7)

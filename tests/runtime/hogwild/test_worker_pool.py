@@ -36,7 +36,7 @@ def pool(parts) -> Iterator[WorkerPool]:
 def test_each_worker_is_started_with_its_own_plan_and_seed(pool, parts, monkeypatch):
     launches: list[WorkerLaunch] = []
     monkeypatch.setattr(worker_pool, "start_worker", lambda _module, launch, *_: launches.append(launch))
-    pool._states[:] = pool._initial_progress[:] = None, None
+    pool._states[:] = pool._counters_at_start[:] = None, None
     for index in range(2):
         pool._start(index, 0)
     seeds = [launch.plan.run.seed for launch in launches]
@@ -62,9 +62,9 @@ def test_a_pause_is_not_taken_for_that_of_a_later_stop(pool):
 def test_a_restarted_worker_continues_from_its_state_without_its_envs_until_it_has_made_progress(pool, parts):
     state = WorkerState({"learner": 1}, {"env": 2}, {})
     pool._states[:] = state, state
-    pool._initial_progress[:] = WorkerCounters(), WorkerCounters()
+    pool._counters_at_start[:] = WorkerCounters(), WorkerCounters()
     assert pool._state(1, attempt=0) == state
     assert pool._state(1, attempt=1) == state._replace(actor=None)
-    parts.board.finish(1, WorkerCounters(learning_steps=1))
+    parts.board.set_counters(1, WorkerCounters(learning_steps=1))
     assert pool._state(1, attempt=1) is None
     assert pool._state(0, attempt=0) == state

@@ -34,7 +34,7 @@ def make_worker(monkeypatch) -> Iterator[MakeWorker]:
             config = resolve("a2c", "CartPole-v1", flags=FLAGS | flags)
             parts = made.enter_context(closing(build_hogwild(config, print)))
             pool = made.enter_context(closing(WorkerPool(parts, Reporting(lambda *_: None, lambda *_: None))))
-            pool._states[:], pool._initial_progress[:] = (None, None), (WorkerCounters(), WorkerCounters())
+            pool._states[:], pool._counters_at_start[:] = (None, None), (WorkerCounters(), WorkerCounters())
             pool._start(index, 0)
             return parts, made.enter_context(closing(Worker(launches[-1], lambda _kind, _content: None)))
 
@@ -74,8 +74,8 @@ def test_a_restarted_worker_continues_with_the_training_progress_of_all_workers(
     parts, worker = make_worker()
     began: list[float] = []
     monkeypatch.setattr(worker_process, "start_actor", lambda *arguments: began.append(arguments[-1]))
-    parts.board.finish(0, WorkerCounters(env_steps=300, learning_steps=3))
-    parts.board.finish(1, WorkerCounters(env_steps=env_steps, learning_steps=2))
+    parts.board.set_counters(0, WorkerCounters(env_steps=300, learning_steps=3))
+    parts.board.set_counters(1, WorkerCounters(env_steps=env_steps, learning_steps=2))
     worker.start(None)
     assert (began, worker._learner.progress) == ([progress], progress)
 
@@ -84,6 +84,6 @@ def test_a_worker_that_continues_from_a_state_has_the_training_progress_of_its_w
     parts, worker = make_worker()
     began: list[float] = []
     monkeypatch.setattr(worker_process, "start_actor", lambda *arguments: began.append(arguments[-1]))
-    parts.board.finish(1, WorkerCounters(env_steps=800, learning_steps=8))
+    parts.board.set_counters(1, WorkerCounters(env_steps=800, learning_steps=8))
     worker.start(WorkerState(worker._learner.state() | {"progress": 0.25}, None, {}))
     assert (began, worker._learner.progress) == ([0.25], 0.25)

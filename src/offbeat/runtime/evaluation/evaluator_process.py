@@ -16,8 +16,7 @@ from offbeat.core.threads import set_thread_count, waited_for_core_s
 from offbeat.core.types import Tree, policy_key
 from offbeat.memory.arena import attach
 from offbeat.models.published import published_layout
-from offbeat.runtime import board
-from offbeat.runtime.board import POLL_INTERVAL_S, Bell
+from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, Board, board_slabs
 from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
@@ -55,8 +54,8 @@ def evaluator_board_slabs(policies: Sequence[EvaluatedPolicy]) -> list[Slab]:
     """Return the arrays in the arena of an evaluator of these policies."""
     return [
         *((_vector_of(policy), (published_layout(policy.spec).size,), "float32") for policy in policies),
-        *board.board_slabs(1),
-        ("board/requested", (board.LINE,), "int64"),
+        *board_slabs(1),
+        ("board/requested", (LINE,), "int64"),
     ]
 
 
@@ -65,7 +64,7 @@ def _vector_of(policy: EvaluatedPolicy) -> str:
     return policy_key(policy.name, "vector")
 
 
-class EvaluatorBoard(board.Board):
+class EvaluatorBoard(Board):
     """The board of an evaluator and its parent."""
 
     def __init__(self, arrays: Tree, policies: Sequence[EvaluatedPolicy]) -> None:

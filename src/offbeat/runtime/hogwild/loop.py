@@ -81,14 +81,14 @@ class HogwildLoop(TrainingLoop):
 
     def _count(self) -> None:
         """Update the counters from the board, and record the reports of the workers."""
-        done = [self._board.progress_of(worker) for worker in range(self._board.workers)]
-        env_steps, updates = sum(progress.env_steps for progress in done), self._board.updates.sum(axis=0)
+        counters = [self._board.counters_of(worker) for worker in range(self._board.workers)]
+        env_steps, updates = sum(each.env_steps for each in counters), self._board.updates.sum(axis=0)
         self.counters = replace(
             self.counters,
             env_steps=env_steps,
-            agent_steps=sum(progress.agent_steps for progress in done),
+            agent_steps=sum(each.agent_steps for each in counters),
             frames=env_steps * self._parts.env_spec.frame_skip,
-            learning_step=sum(progress.learning_steps for progress in done),
+            learning_step=sum(each.learning_steps for each in counters),
             updates=int(updates[0]),
             updates_refused=int(updates[1]),
         )

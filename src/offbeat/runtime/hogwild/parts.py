@@ -21,8 +21,9 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime.assembly import plan_of, policy_parts
 from offbeat.runtime.devices import device_of
+from offbeat.runtime.hogwild.board import WorkersBoard
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
-from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, write_initial
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import Parts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan
@@ -77,11 +78,11 @@ class HogwildParts(Parts):
         """Whether checkpoints include the replays of the workers."""
         return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
-    def replay_rows(self, worker: int, done: WorkerCounters) -> Tree:
-        """Return views of the rows of a worker's replay that a checkpoint at this progress has."""
+    def replay_rows(self, worker: int, counters: WorkerCounters) -> Tree:
+        """Return views of the rows of a worker's replay that a checkpoint has, if its counters are these."""
         rings = self.plans[worker].policy.slots(self.worker_arenas[worker].arrays)
         assert isinstance(rings, Rings)
-        tickets = rings.shape.tickets_to_save(done.learning_steps, done.origin)
+        tickets = rings.shape.tickets_to_save(counters.learning_steps, counters.origin)
         return rings.contiguous_views(tickets, checkpoint_fields(rings))
 
     def close(self) -> None:

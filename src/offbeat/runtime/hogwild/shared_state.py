@@ -6,12 +6,12 @@
   2011, arXiv:1106.5730).
 - **Running statistics**: one accumulator for each worker; they are merged when they are read. If several workers wrote
   to the same sums, an error would never disappear.
-- **The board**: counters, each with one writer.
+- **The board** (board.py): counters, each with one writer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,20 +23,14 @@ from torch import Tensor
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import F64, Array, Tree
 from offbeat.memory.records import Records, record_slabs
-from offbeat.metrics.counters import WorkerCounters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime import board
+from offbeat.runtime.hogwild.board import workers_board_slabs
 
 Arrays = dict[str, Any]
 """The shared state by name: NumPy arrays; on a GPU the learned tensors are torch tensors."""
 LEARNED = "learned/"
 STATISTICS = "statistics/"
-NOT_BEGUN = -2
-"""The limit before the run's first limit. It differs from all limits, so that pauses are not confused."""
-
-
-# --- learned tensors and statistics --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -200,63 +194,3 @@ class SharedStatistics(RunningStatistics):
 def _packed(count: float, mean: Array, squares: Array) -> NDArray[np.float64]:
     """Return statistics as one record."""
     return np.concatenate([[count], mean, squares])
-
-
-# --- the board ----------------------------------------------------------------------------------------------
-
-
-def workers_board_slabs(workers: int) -> list[Slab]:
-    """Return the arrays of the board. The counters of different writers are on different cache lines."""
-    return [
-        *board.board_slabs(workers),
-        ("board/limit", (board.LINE,), "int64"),
-        ("board/updates", (workers, board.LINE), "int64"),
-        *record_slabs("board/done", workers, len(WorkerCounters._fields)),
-    ]
-
-
-class WorkersBoard(board.Board):
-    """The board of lock-free workers."""
-
-    def __init__(self, arrays: Tree, workers: int) -> None:
-        """Make a board on the arrays of an arena with `workers_board_slabs`."""
-        super().__init__(arrays, workers)
-        self.limit = arrays["board/limit"]
-        """Total env steps of all workers at which they pause: none starts a learning step at or above the limit.
-        Written by the training loop, like `closed`."""
-        self.updates = arrays["board/updates"]
-        """[workers, :2]: number of updates of each worker, and of its refused updates. Written by that worker."""
-        self._done = Records("board/done", arrays)
-
-    def progress_of(self, worker: int) -> WorkerCounters:
-        """Return the progress of a worker."""
-        return WorkerCounters(*map(int, self._done.read(worker)))
-
-    def finish(self, worker: int, done: WorkerCounters) -> None:
-        """Set the progress of a worker, of which a reader sees all or nothing; then `next`, for the supervisor."""
-        self._done.write(worker, np.array(done, np.float64))
-        self.next[worker][0] = done.learning_steps
-
-    @property
-    def env_steps(self) -> int:
-        """Total env steps that all workers have learned from."""
-        return sum(self.progress_of(worker).env_steps for worker in range(self.workers))
-
-
-class WorkerUpdateCounter:
-    """Counts a worker's updates on the board, and reads those of the other workers."""
-
-    def __init__(self, counters: WorkersBoard, worker: int, renew: Callable[[], None] = lambda: None) -> None:
-        """Count the updates of a worker; `renew` is called at each update, to set the worker's deadline."""
-        self._renew = renew
-        self._updates, self._own = counters.updates[:, 0], counters.updates[worker]
-
-    def others(self) -> int:
-        """Return the number of updates that the other workers have made."""
-        return int(self._updates.sum()) - int(self._own[0])
-
-    def count(self, *, refused: bool) -> None:
-        """Count an update of this worker."""
-        self._own[0] += 1
-        self._own[1] += refused
-        self._renew()

@@ -13,8 +13,8 @@ from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
 from offbeat.runtime.child_main import Report
+from offbeat.runtime.hogwild.board import NOT_BEGUN
 from offbeat.runtime.hogwild.parts import HogwildParts
-from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerReport, WorkerState
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
 from offbeat.runtime.reporting import Reporting
@@ -39,8 +39,8 @@ class WorkerPool:
         self._bell, *self._bells = Bell.make_several(1 + len(parts.plans))
         self._states: list[WorkerState | None] = [None] * len(parts.plans)
         """The state that each worker continues from; None once it has finished a learning step."""
-        self._initial_progress: list[WorkerCounters] = []
-        """The progress of each worker at its start."""
+        self._counters_at_start: list[WorkerCounters] = []
+        """The counters of each worker at its start."""
         self._stop_limit = NOT_BEGUN
         self._spent = [Timings() for _ in parts.plans]
         self.has_started = False
@@ -69,7 +69,7 @@ class WorkerPool:
     def start(self, states: Sequence[WorkerState | None]) -> None:
         """Start all workers, each from its state, and wait until they are ready. They wait for `set_limit`."""
         self._states = list(states)
-        self._initial_progress = [self._board.progress_of(worker) for worker in range(len(states))]
+        self._counters_at_start = [self._board.counters_of(worker) for worker in range(len(states))]
         self._board.limit[0] = NOT_BEGUN
         self._supervisor.start(len(states))
         self.has_started = True
@@ -101,20 +101,20 @@ class WorkerPool:
         )
 
     def _state(self, index: int, attempt: int) -> WorkerState | None:
-        """Return the state that a worker continues from; None after it has made progress, which is on the board.
+        """Return the state that a worker continues from; None after a learning step: its counters are on the board.
 
         After a death the state of its envs is left out, because they may fail in the same way again.
         """
-        state = None if self._has_progressed(index) else self._states[index]
+        state = None if self._has_learned(index) else self._states[index]
         return state._replace(actor=None) if state and attempt else state
 
-    def _has_progressed(self, index: int) -> bool:
+    def _has_learned(self, index: int) -> bool:
         """Whether a worker has finished a learning step since its start: its state is then not needed any more."""
-        return self._board.progress_of(index) != self._initial_progress[index]
+        return self._board.counters_of(index) != self._counters_at_start[index]
 
     def _take_report(self, index: int, report: Report) -> None:
         content: WorkerReport = report.content
-        if self._has_progressed(index):
+        if self._has_learned(index):
             self._states[index] = None
         child = self._supervisor.processes[index]
         child.paused = child.paused[0], None  # it works again, or has reached its next pause, which it reports next

@@ -23,13 +23,12 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
+from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.hogwild.device_buffer import open_buffer
 from offbeat.runtime.hogwild.shared_state import (
     Arrays,
     SharedStateShape,
     SharedStorage,
-    WorkersBoard,
-    WorkerUpdateCounter,
 )
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import TurnsLink
@@ -86,7 +85,8 @@ class WorkerLaunch(LaunchSpec):
     plan: Plan
     shared_state: SharedStateShape
     state: WorkerState | None
-    """The state to continue from; None: a new worker, or a restart after progress, which is on the board."""
+    """The state to continue from; None: a new worker, or one that continues from its counters on the board, because it
+    had finished a learning step before it died."""
     algorithm: type[Any]
     """The algorithm's class."""
     state_arena: int
@@ -127,8 +127,8 @@ class Worker:
         counter = WorkerUpdateCounter(self._board, index, self._deadline.renew)
         memory, self._timings = plan.memory(arrays), Timings()
         self._learner = learner_of(config, self._algorithm, *memory.policies[0], self._timings, counter)
-        self._done = self._board.progress_of(index)
-        self._link = TurnsLink(plan.pace, memory, self._done.learning_steps)
+        self._counters = self._board.counters_of(index)
+        self._link = TurnsLink(plan.pace, memory, self._counters.learning_steps)
         self._actor = self._make_actor(newest_weights=not storage.separate)
         self._pending, self._reported_at = WorkerReport(np.zeros((2, len(plan.policy.env_spec.info)))), clock()
 
@@ -145,13 +145,13 @@ class Worker:
 
     def start(self, state: WorkerState | None) -> None:
         """Continue from a state; without one, start new or continue for a dead worker from its replay and counters."""
-        step, feed = self._done.learning_steps, self._learner.feed
+        step, feed = self._counters.learning_steps, self._learner.feed
         if state is None:
-            feed.recover(step, self._done.ratio, self._updates_made)
+            feed.recover(step, self._counters.ratio, self._updates_made)
         else:
             self._learner.restore_own(state.learner)  # shared tensors and statistics are in the shared state
-            feed.attach(state.learner, state.priorities, self._done.ratio, self._updates_made, step)
-            self._publish_progress()
+            feed.attach(state.learner, state.priorities, self._counters.ratio, self._updates_made, step)
+            self._publish_counters()
         self._pending.metrics.append(feed.sizes())  # the worker may pause before its first learning step
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.config.run.steps)
         self._learner.publish(step, progress)
@@ -176,7 +176,7 @@ class Worker:
             if env_steps >= limit:
                 self._pause(limit)
                 continue
-            step = self._done.learning_steps
+            step = self._counters.learning_steps
             while self._link.may_act:
                 work = self._link.next()
                 self._actor.act(work)
@@ -188,19 +188,19 @@ class Worker:
                 self._report_progress()
 
     def _count(self, learned: Learned) -> None:
-        done = self._done
-        self._done = done._replace(
-            learning_steps=done.learning_steps + 1,
-            env_steps=done.env_steps + learned.env_steps,
-            agent_steps=done.agent_steps + learned.agent_steps,
+        before = self._counters
+        self._counters = before._replace(
+            learning_steps=before.learning_steps + 1,
+            env_steps=before.env_steps + learned.env_steps,
+            agent_steps=before.agent_steps + learned.agent_steps,
         )
-        self._publish_progress()
+        self._publish_counters()
         self._pending.add(learned)
 
-    def _publish_progress(self) -> None:
-        """Write the progress of this worker to the board, with the counts for its replay's update ratio."""
-        self._done = self._done.with_ratio(self._learner.feed.ratio(self._updates_made))
-        self._board.finish(self._launch.index, self._done)
+    def _publish_counters(self) -> None:
+        """Write the counters of this worker to the board, with those for its replay's update ratio."""
+        self._counters = self._counters.with_ratio(self._learner.feed.ratio(self._updates_made))
+        self._board.set_counters(self._launch.index, self._counters)
 
     def _pause(self, limit: int) -> None:
         """Report the worker's state, and wait until the board has another limit.

@@ -39,7 +39,7 @@ class HogwildWorkforce(Workforce):
             return None
         saved: Tree = {}
         for worker, state in enumerate(self._pool.states()):
-            rows = self._parts.replay_rows(worker, self._board.progress_of(worker))
+            rows = self._parts.replay_rows(worker, self._board.counters_of(worker))
             arrays = rows | (state.priorities if state else {})
             saved |= {f"{worker}/{name}": array for name, array in arrays.items()}
         return saved
@@ -57,14 +57,14 @@ class HogwildWorkforce(Workforce):
     def _worker_state(self, worker: int, state: WorkerState | None, actor: ActorSnapshot) -> dict[str, Any]:
         """Return the state of a worker for a checkpoint; for a dead worker only its counters on the board."""
         updates, refused = self._board.updates[worker, :2].tolist()
-        counts = {"done": self._board.progress_of(worker)._asdict(), "updates": updates, "refused": refused}
+        counts = {"done": self._board.counters_of(worker)._asdict(), "updates": updates, "refused": refused}
         return {**counts, "learner": state and state.learner, "actor": actor}
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
-            self._board.finish(worker, WorkerCounters(**saved["done"]))
+            self._board.set_counters(worker, WorkerCounters(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.start(states)
@@ -76,18 +76,21 @@ class HogwildWorkforce(Workforce):
 
         None for a worker that was dead when the run was saved: it continues from the board, like a restarted worker.
         """
-        done, prefix = self._board.progress_of(worker), f"{worker}/"
-        if saved_arrays is None and self._parts.has_replay:  # it warms up again, and the ratio counts from here
-            anew = RatioCounts(done.learning_steps, valid=0, updates_before=saved["updates"])
-            self._board.finish(worker, done.with_ratio(anew))
-        saved_arrays_of_worker = (item for item in (saved_arrays or {}).items() if item[0].startswith(prefix))
-        arrays = {name.removeprefix(prefix): array for name, array in saved_arrays_of_worker}
+        counters, prefix, learner = self._board.counters_of(worker), f"{worker}/", saved["learner"]
+        if self._warms_up_again(saved_arrays):
+            ratio = RatioCounts(counters.learning_steps, valid=0, updates_before=saved["updates"])
+            self._board.set_counters(worker, counters.with_ratio(ratio))
+            learner = learner and {**learner, "replay": None}
+        arrays = {
+            name.removeprefix(prefix): array for name, array in (saved_arrays or {}).items() if name.startswith(prefix)
+        }
         if arrays:
-            self._copy_rows(arrays, self._parts.replay_rows(worker, done))
-        if saved["learner"] is None:
-            return None
-        learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and saved_arrays is None else {})}
-        return WorkerState(learner, saved["actor"], priorities_in(arrays))
+            self._copy_rows(arrays, self._parts.replay_rows(worker, counters))
+        return None if learner is None else WorkerState(learner, saved["actor"], priorities_in(arrays))
+
+    def _warms_up_again(self, saved_arrays: Tree | None) -> bool:
+        """Whether a checkpoint has no replays, so that they warm up again, and the update ratio counts from here."""
+        return self._parts.has_replay and saved_arrays is None
 
     def _copy_rows(self, saved: Tree, rows: Tree) -> None:
         """Copy the saved rows of a worker's replay into its memory.
@@ -108,7 +111,7 @@ class HogwildWorkforce(Workforce):
         """Return a message about the workers' replays and about workers that were dead."""
         workers, dead = len(states), states.count(None)
         replays = "the replay restored" if workers == 1 else f"the replays of {workers} workers restored"
-        if self._parts.has_replay and saved_arrays is None:
+        if self._warms_up_again(saved_arrays):
             replays = "the checkpoint has no replays: they warm up again, and the ratio counts from here"
         died = f"{dead} of {workers} workers had died: they continue with new episodes" if dead else ""
         return "; ".join(filter(None, (replays if self._parts.has_replay else "", died)))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Array, Tree, policy_key
 from offbeat.models.network_arrays import input_arrays, result_arrays
-from offbeat.runtime import board
-from offbeat.runtime.board import LINE
+from offbeat.runtime.board import LINE, Board, board_slabs
 from offbeat.workers.inference import rows_of
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def inference_slabs(plan: Plan) -> list[Slab]:
         for kind, arrays in (("inputs", input_arrays(policy.spec)), ("results", result_arrays(policy.spec)))
         for array in arrays
     ]
-    return [*board.board_slabs(workers), *lines, *arrays]
+    return [*board_slabs(workers), *lines, *arrays]
 
 
 def _array_of(policy: PolicyPlan, kind: str, name: str) -> str:
@@ -50,7 +49,7 @@ def _rows(plan: Plan, policy: PolicyPlan) -> int:
     return rows_of(policy.env_spec.columns, plan.runtime.env_groups)
 
 
-class InferenceBoard(board.Board):
+class InferenceBoard(Board):
     """The board of the inference workers, and the requests."""
 
     def __init__(self, arrays: Tree, plan: Plan) -> None:

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
-from offbeat.runtime import board
-from offbeat.runtime.board import LINE
+from offbeat.runtime.board import LINE, Board, board_slabs
 
 BUFFER_BYTES = 8 << 20
 """Size of each of the two buffers for rows. More rows are exchanged in several parts. Memory that is not written is not
@@ -18,7 +17,7 @@ taken."""
 def learners_board_slabs(learners: int) -> list[Slab]:
     """Return the arrays in the arena of this number of learners."""
     return [
-        *board.board_slabs(learners),
+        *board_slabs(learners),
         ("board/requested", (LINE,), "int64"),
         ("board/progress", (LINE,), "float64"),
         ("board/gathered", (learners, LINE), "int64"),
@@ -27,7 +26,7 @@ def learners_board_slabs(learners: int) -> list[Slab]:
     ]
 
 
-class LearnersBoard(board.Board):
+class LearnersBoard(Board):
     """The board of several learners. Rank 0 writes `requested`, `progress` and `closed`."""
 
     def __init__(self, arrays: Tree, learners: int) -> None:
