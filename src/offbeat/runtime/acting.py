@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.workers.feed import Commits
+from offbeat.workers.feed import WaitForCommits
 
 
 class Workers(Protocol):
@@ -48,7 +48,7 @@ class Acting(Workers, Protocol):
         ...
 
     @property
-    def commits(self) -> Commits | None:
+    def wait_for_commits(self) -> WaitForCommits | None:
         """Waits for tickets in another thread than the learner's; None if nothing is acted while the learner learns."""
         ...
 

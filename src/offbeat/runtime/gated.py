@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from offbeat.runtime.gate import LearnerGate, PaceBoard
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.workers.feed import Commits
+from offbeat.workers.feed import WaitForCommits
 
 
 class GatedActing(ABC):
@@ -53,7 +53,7 @@ class GatedActing(ABC):
         self.gate.wait(tickets, watch_all)
 
     @property
-    def commits(self) -> Commits:
+    def wait_for_commits(self) -> WaitForCommits:
         return self.gate.wait_in_thread
 
     def pause_at(self, ticket: int | None) -> None:

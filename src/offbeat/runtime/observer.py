@@ -51,4 +51,4 @@ class Observer:
         """Take the directory of a checkpoint that was written."""
 
     def run_failed(self) -> None:
-        """Take that the run has failed: from here on nothing is passed on, so that what was learned can be saved."""
+        """Note that the run has failed: callbacks get nothing from now on, so that what was learned can be saved."""

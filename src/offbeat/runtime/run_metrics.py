@@ -120,9 +120,8 @@ class RunMetrics:
     def conclude(self, counters: Counters) -> None:
         """Report the bottleneck of the whole run, and compare its speed with the expectation of auto layout.
 
-        From now on the status shows the waits of the report.
-
-        A run that made no update, because of its warm-up, has none. A resumed run that only evaluates keeps its report.
+        From now on the status shows the waits of the report. If no update was made, the report of the run so far stays:
+        a run that ends in its warm-up has none, and a resumed run that only evaluates keeps that of its checkpoint.
         """
         if counters.updates == self._before.updates:
             return

@@ -24,7 +24,7 @@ class SerialActing:
     """Acts in the learner's thread: `wait` acts all tickets that the pace allows."""
 
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
-        self.restarts, self.commits = 0, None
+        self.restarts, self.wait_for_commits = 0, None
         self._plan, self._pace, self._memory = parts.plan, parts.plan.pace, parts.memory
         self._link = TurnsLink(self._pace, parts.memory, learned)
         actors = range(self._plan.runtime.actors)

@@ -70,13 +70,25 @@ def evaluation_envs(
     owners: Mapping[str, Sequence[str]] = MappingProxyType({}),
     sides: Mapping[str, Sequence[Sequence[str]]] = MappingProxyType({}),
 ) -> EvaluationEnvs:
-    """Make the envs for an evaluation of this number of episodes; they cut an episode after `max_episode_steps`.
+    """Make the envs for an evaluation.
 
-    With `trials`, `episodes` is their number, and the envs have tasks. Some vector envs cannot limit episodes; for
-    these only `max_steps` of `evaluate` is a limit. `world` and `owners`, the agents of each policy, are given for an
-    env with several agents, as for `make_worlds`. `sides`: the sides that each policy can play, as lists of agents, if
-    policies are drawn for each episode in training; here they rotate. The other arguments and errors are those of
-    `make_envs`.
+    Args:
+        env_id: as for `make_envs`, and so `seed`, `role`, `settings` and `info_mask`.
+        episodes: number of episodes, or of trials.
+        seed: seed of the envs.
+        role: purpose of the envs.
+        settings: the table [env].
+        max_episode_steps: env steps after which an episode is cut. Some vector envs cannot limit episodes; for these
+            only `max_steps` of `PlayOptions` is a limit.
+        info_mask: whether the env gives masks in its infos.
+        trials: the trials, for a policy that infers its task: the envs then have its tasks.
+        world: agents and spaces of a world with several agents; None: each env has one agent.
+        owners: the agents of each policy, in a world.
+        sides: the sides that each policy can play, as lists of agents, if policies are drawn for each episode in
+            training. In the episodes of an evaluation they take turns.
+
+    Raises:
+        ConfigError: as for `make_envs` and `make_worlds`.
     """
     count = min(episodes, EVALUATION_ENVS) if trials is None else columns_for(episodes)
     if world is None:

@@ -28,7 +28,7 @@ def env_steps_in(rows: Tree) -> int:
     return int(np.count_nonzero(rows[ENV_STEP if ENV_STEP in rows else "valid"]))
 
 
-Commits = Callable[[int, Callable[[], bool]], None]
+WaitForCommits = Callable[[int, Callable[[], bool]], None]
 """Waits until tickets 0 .. n - 1 are committed, in another thread than the learner's; n is the first argument. Raises
 `Closed` if the second argument returns True."""
 
@@ -54,7 +54,7 @@ class Feed:
 
     How it continues:
         in a resumed run                            restore(state()), load_checkpoint(checkpoint_arrays())
-        in another learner process                  restore(state(with_rows=False)), follow(memory_state())
+        in another learner process                  restore(state(with_rows=False)), attach_memory(memory_state())
         in a lock-free worker, from its state       restore(state()), attach(state(), priorities(), ratio())
         in one that continues for a dead process    recover(ratio())
     """
@@ -80,7 +80,7 @@ class Feed:
         """The names in `Timings` of what a loader does in a run; none if nothing is loaded ahead."""
         return ()
 
-    def load_ahead(self, commits: Commits) -> None:
+    def load_ahead(self, wait_for_commits: WaitForCommits) -> None:
         """Load ahead in a thread from the next learning step on, if the settings say so."""
 
     def stop_loading(self) -> None:
@@ -120,7 +120,7 @@ class Feed:
         """Return what another learner process needs to use the rows in the memory, which it shares."""
         return {}
 
-    def follow(self, memory: Mapping[str, Any]) -> None:
+    def attach_memory(self, memory: Mapping[str, Any]) -> None:
         """Continue after `restore` in another learner process, with the rows that are already in the memory.
 
         Args:
@@ -143,15 +143,15 @@ class Feed:
         """
 
     def attach(
-        self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, run_updates: int, step: int
+        self, state: Mapping[str, Any], priorities: Tree, step: int, ratio: RatioCounts, run_updates: int
     ) -> None:
         """Continue after `restore`, with the rows that are already in the memory.
 
         Args:
             state: the state that was restored.
             priorities: priorities of the rows; empty if the replay has none.
+            step: the first learning step that is not finished.
             ratio: what `ratio` returned when the state was saved.
             run_updates: updates of the whole run so far, also those of a process that continued from this state and
                 died.
-            step: the first learning step that is not finished.
         """

@@ -1,5 +1,4 @@
-"""Games between given policies, which do not change: each side of a game is played by one policy, or by one for each
-of its parts.
+"""Games between given policies, which do not change. A policy plays a side of a game, or one part of a side.
 
 envs = game_envs(world, [[red], [blue]], 100, seed=0, settings=settings)
 games = play_games(envs, [first, second], games=100, seed=0)

@@ -51,36 +51,36 @@ class Learned:
     """[2, K]: sums and counts of the numbers in the infos of its data, in the order of `EnvSpec.info`."""
 
     @classmethod
-    def of_step(cls, taken: Taken, step: int, updates: int, collected: UpdateMetrics) -> Learned:
+    def of_step(cls, taken: Taken, step: int, updates: int, update_metrics: UpdateMetrics) -> Learned:
         """Return the result of a learning step. Env steps, episodes and lag are those of the first use of the data.
 
         Args:
             taken: the data of the step.
             step: its number.
             updates: updates of the step, refused ones included.
-            collected: metrics of the step.
+            update_metrics: metrics of the step.
         """
         if not taken.is_first_use:
-            return cls.without_rows(updates, collected)
+            return cls.without_rows(updates, update_metrics)
         rows = taken.rows
         ended = rows["episode_length"] != NOT_ENDED
-        collected.add_spread("policy_lag", step - taken.versions)
+        update_metrics.add_spread("policy_lag", step - taken.versions)
         return cls(
             env_steps=env_steps_in(rows),
             agent_steps=int(rows["valid"].sum()),
             updates=updates,
-            refused=collected.refused,
-            metrics=collected.summary(),
+            refused=update_metrics.refused,
+            metrics=update_metrics.summary(),
             episode_returns=rows["episode_return"][ended],
             episode_lengths=rows["episode_length"][ended],
             info=_info_sums(rows.get("info", np.zeros((0, 0, 0)))),
         )
 
     @classmethod
-    def without_rows(cls, updates: int, collected: UpdateMetrics) -> Learned:
+    def without_rows(cls, updates: int, update_metrics: UpdateMetrics) -> Learned:
         """Return the result of a learning step without new data; the arguments are those of `of_step`."""
-        none, metrics = np.zeros(0), collected.summary()
-        return cls(0, 0, updates, collected.refused, metrics, none, none.astype(np.int32), np.zeros((2, 0)))
+        none, metrics = np.zeros(0), update_metrics.summary()
+        return cls(0, 0, updates, update_metrics.refused, metrics, none, none.astype(np.int32), np.zeros((2, 0)))
 
 
 def _info_sums(info: NDArray[np.float64]) -> NDArray[np.float64]:

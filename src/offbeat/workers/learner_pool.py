@@ -17,7 +17,7 @@ from time import perf_counter as clock
 from offbeat.core.errors import RunFailed
 from offbeat.core.threads import join_all, start_thread
 from offbeat.metrics.timings import Timings
-from offbeat.workers.feed import Commits
+from offbeat.workers.feed import WaitForCommits
 from offbeat.workers.learner import Learned, Learner
 
 POLL_S = 1.0
@@ -35,7 +35,7 @@ class LearnerPool:
         learners: Mapping[str, Learner],
         timings: Timings,
         workers: int,
-        commits: Commits | None = None,
+        wait_for_commits: WaitForCommits | None = None,
         stall_timeout_s: float = inf,
     ) -> None:
         """Make a pool.
@@ -45,7 +45,7 @@ class LearnerPool:
             timings: those of the learner's process. With several workers each learner has its own, and theirs are
                 added here in proportion, so that the sum is the time that has passed.
             workers: number of threads that learn at the same time.
-            commits: waits for tickets in the loaders' threads; None: nothing is loaded ahead.
+            wait_for_commits: waits for tickets in the loaders' threads; None: nothing is loaded ahead.
             stall_timeout_s: with several workers: seconds without an update after which the learners count as hung.
         """
         self._names, self._learners = tuple(learners), tuple(learners.values())
@@ -55,9 +55,9 @@ class LearnerPool:
         if self._threads is not None:
             for learner, own in zip(self._learners, self._own, strict=True):
                 learner.timings = own
-        if commits is not None:
+        if wait_for_commits is not None:
             for learner in self._learners:
-                learner.feed.load_ahead(commits)
+                learner.feed.load_ahead(wait_for_commits)
 
     def start(self, step: int) -> None:
         """Do nothing: the learners need no preparation for `step`, their first learning step."""

@@ -1,7 +1,7 @@
 """Errors of a policy whose network returns NaN or infinity: they name the policy and its env.
 
-Choices hide such outputs, so the policy refuses them before it chooses (`NetworkFailed`). Numbers are not finite
-themselves. They are looked at only after an env call has failed, so acting with them costs nothing more.
+A discrete action hides such outputs, so the policy refuses them before it chooses (`NetworkFailed`). A continuous
+action is then not finite itself. It is looked at only after an env call has failed, so acting takes no longer.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from offbeat.core.pace import RatioCounts, ReplayPace
 from offbeat.core.types import ENV_STEP, Array, Tree
 from offbeat.memory.replay.base import Replay, Samples, priorities_in
 from offbeat.metrics.timings import LOAD, LOADER, PREPARE, Timings
-from offbeat.workers.feed import Commits, Feed, Taken, env_steps_in
+from offbeat.workers.feed import Feed, Taken, WaitForCommits, env_steps_in
 from offbeat.workers.loader import NO_LOADER, LoadAhead, Loader
 from offbeat.workers.staging import DeviceBuffers, Staging
 
@@ -39,7 +39,7 @@ class _Source(NamedTuple):
     """What the minibatches of a learning step are made with."""
 
     random: np.random.Generator
-    minibatch: MakeMinibatch
+    make_minibatch: MakeMinibatch
 
 
 class _Priorities(NamedTuple):
@@ -117,18 +117,18 @@ class ReplayFeed(Feed):
     # --- minibatches ----------------------------------------------------------------------------------------
 
     def minibatches(
-        self, updates: int, random: np.random.Generator, minibatch: MakeMinibatch, timings: Timings
+        self, updates: int, random: np.random.Generator, make_minibatch: MakeMinibatch, timings: Timings
     ) -> Iterator[Sampled]:
         """Yield the minibatches of the updates of a learning step. Each is valid until the next one.
 
         Args:
             updates: number of minibatches.
             random: the random stream of the step.
-            minibatch: makes a minibatch from samples on the device. It may draw from `random`. With a loader it is
+            make_minibatch: makes a minibatch from samples on the device. It may draw from `random`. With a loader it is
                 called in another thread, so it must only read what does not change between the updates of a step.
             timings: the time is added here.
         """
-        self._source = _Source(random, minibatch)
+        self._source = _Source(random, make_minibatch)
         stop = self._minibatches_given + updates
         for number in range(self._minibatches_given, stop):
             sampled = self._next(number, stop, timings)
@@ -160,7 +160,7 @@ class ReplayFeed(Feed):
         tensors = buffers.load(samples.arrays)
         buffers.use()
         loaded = clock()
-        minibatch = self._source.minibatch(tensors)
+        minibatch = self._source.make_minibatch(tensors)
         timings.add(names[0], loaded - started)
         timings.add(names[1], clock() - loaded)
         return Sampled(samples, minibatch)
@@ -172,7 +172,7 @@ class ReplayFeed(Feed):
     def loader_timings(self) -> tuple[str, ...]:
         return (LOAD, PREPARE) if self._ahead.depth else ()
 
-    def load_ahead(self, commits: Commits) -> None:  # noqa: ARG002 - the tickets of a learning step are committed
+    def load_ahead(self, wait_for_commits: WaitForCommits) -> None:  # noqa: ARG002 - the tickets of a learning step are committed
         self._loads_ahead = self._ahead.depth > 0
 
     def stop_loading(self) -> None:
@@ -203,6 +203,8 @@ class ReplayFeed(Feed):
             _, samples, errors = self._unused.popleft()
             self._replay.update_priorities(samples, errors)
 
+    # --- counts ---------------------------------------------------------------------------------------------
+
     def env_steps_per_update(self, step: int) -> float:
         """Return the number of env steps per update, if all env steps have as many decisions as those of `step`."""
         rows = self._replay.ticket(step)
@@ -211,9 +213,9 @@ class ReplayFeed(Feed):
         decisions = max(1, int(np.count_nonzero(rows["valid"])))
         return float(env_steps_in(rows) / decisions / self._pace.utd_ratio)
 
-    def count(self, due: int) -> None:
+    def count(self, updates: int) -> None:
         """Count the updates of a finished learning step."""
-        self._counted_updates += due
+        self._counted_updates += updates
 
     def published(self, version: int) -> None:
         self._updates_at_version[version % len(self._updates_at_version)] = self.run_updates
@@ -228,6 +230,8 @@ class ReplayFeed(Feed):
             return {}
         ratio = self._counted_updates / after_warmup
         return {"utd_ratio": ratio, "samples_per_insert": ratio * self._replay.transitions}
+
+    # --- state ----------------------------------------------------------------------------------------------
 
     def checkpoint_arrays(self) -> Tree | None:
         return self._replay.arrays() if self._saved else None
@@ -264,7 +268,7 @@ class ReplayFeed(Feed):
         # Independent of save_replay: a resumed run whose checkpoints omit the replay may have restored an earlier one.
         return {"replay": self._replay.state(), "priorities": priorities_in(self._replay.arrays())}
 
-    def follow(self, memory: Mapping[str, Any]) -> None:
+    def attach_memory(self, memory: Mapping[str, Any]) -> None:
         self._replay.restore(memory["replay"])
         self._replay.attach(memory["priorities"])
 
@@ -277,7 +281,7 @@ class ReplayFeed(Feed):
         self._replay.recover(ratio.origin, step, behavior_updates=run_updates)
 
     def attach(
-        self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, run_updates: int, step: int
+        self, state: Mapping[str, Any], priorities: Tree, step: int, ratio: RatioCounts, run_updates: int
     ) -> None:
         if state["replay"] is None:
             self.load_checkpoint(None, step)

@@ -10,7 +10,7 @@ from offbeat.algorithms.base import Batch
 from offbeat.core.types import Tree
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.timings import LOAD, LOADER, Timings
-from offbeat.workers.feed import REPORTED, Commits, Feed, Taken, env_steps_in
+from offbeat.workers.feed import REPORTED, Feed, Taken, WaitForCommits, env_steps_in
 from offbeat.workers.loader import NO_LOADER, LoadAhead, Loader
 from offbeat.workers.staging import DeviceBuffers, Staging
 
@@ -37,7 +37,7 @@ class UnrollFeed(Feed):
         """Batches on the device that the learner uses, or uses again, by number."""
         self._learned = 0
         """Number of finished learning steps."""
-        self._commits: Commits | None = None
+        self._wait_for_commits: WaitForCommits | None = None
         self._loader: Loader[Batch] | None = None
 
     def env_steps(self, step: int) -> int:
@@ -62,7 +62,7 @@ class UnrollFeed(Feed):
 
     def _loaded(self, number: int, step: int, timings: Timings) -> Batch:
         """Return a batch on the device: from the loader, or loaded here. `step` is the learning step that uses it."""
-        if self._commits is None:
+        if self._wait_for_commits is None:
             return self._load(number, timings, LOAD)
         if self._loader is None:
             # After a resume, batches that are used again are loaded too: the oldest of them is the first.
@@ -73,8 +73,8 @@ class UnrollFeed(Feed):
 
     def _load_committed(self, number: int, timings: Timings) -> Batch:
         """Load a batch in the loader's thread, once its tickets are committed."""
-        assert self._commits is not None
-        self._commits(self._pace.acted_before_learn(self._pace.first_use(number)), self._is_closed)
+        assert self._wait_for_commits is not None
+        self._wait_for_commits(self._pace.acted_before_learn(self._pace.first_use(number)), self._is_closed)
         return self._load(number, timings, LOADER)
 
     def _is_closed(self) -> bool:
@@ -94,13 +94,13 @@ class UnrollFeed(Feed):
     def loader_timings(self) -> tuple[str, ...]:
         return (LOAD,) if self._ahead.depth else ()
 
-    def load_ahead(self, commits: Commits) -> None:
-        self._commits = commits if self._ahead.depth else None
+    def load_ahead(self, wait_for_commits: WaitForCommits) -> None:
+        self._wait_for_commits = wait_for_commits if self._ahead.depth else None
 
     def stop_loading(self) -> None:
         if self._loader is not None:
             self._loader.close()
-        self._commits = self._loader = None
+        self._wait_for_commits = self._loader = None
         self._in_use.clear()
 
     def use_metrics(self, step: int) -> dict[str, float]:

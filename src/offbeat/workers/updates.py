@@ -137,7 +137,9 @@ class Updates:
         if self._counter:
             self._others_at_read = self._counter.others()
 
-    def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics) -> bool:
+    def apply(
+        self, number: int, minibatch: Minibatch, rates: Mapping[str, float], update_metrics: UpdateMetrics
+    ) -> bool:
         """Make an update, stage by stage.
 
         If the loss or a gradient of a stage is not finite, this stage and those after it are not applied: the update
@@ -147,7 +149,7 @@ class Updates:
             number: of the update, in the run or in its learning step; decides which stages are due (`Stage.every`).
             minibatch: the data.
             rates: learning rate by parameter group.
-            collected: metrics are added here.
+            update_metrics: metrics are added here.
 
         Returns:
             Whether all stages that are due were applied.
@@ -158,31 +160,31 @@ class Updates:
         if self._counter and not self._on_copy:
             self._note_read()
         due = [stage for stage in self._algorithm.stages if number % stage.every == 0]
-        all_applied = self._apply_stages(due, minibatch, rates, collected)
+        all_applied = self._apply_stages(due, minibatch, rates, update_metrics)
         self.made += 1
         if self._counter:
-            collected.add_spread("gradient_staleness", np.array([self._counter.others() - self._others_at_read]))
+            update_metrics.add_spread("gradient_staleness", np.array([self._counter.others() - self._others_at_read]))
             self._counter.count(refused=not all_applied)
             self._note_read()  # a learner's own copy was updated after the step
         if not all_applied:
-            self._refuse(collected)
+            self._refuse(update_metrics)
         elif len(due) == len(self._algorithm.stages):  # else a stage that is not due may still be refused each time
             self._refused_in_a_row = 0
         return all_applied
 
     def _apply_stages(
-        self, stages: list[Stage], minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics
+        self, stages: list[Stage], minibatch: Minibatch, rates: Mapping[str, float], update_metrics: UpdateMetrics
     ) -> bool:
         applied = self._applier.apply(stages, minibatch, rates)
         for stage, result, norm in applied:
             if stage.after is not None:
                 stage.after(result)
-            collected.add({_norm_name(stage, self._algorithm): norm})
-            collected.add(result.metrics, stage.loss)
+            update_metrics.add({_norm_name(stage, self._algorithm): norm})
+            update_metrics.add(result.metrics, stage.loss)
         return len(applied) == len(stages)
 
-    def _refuse(self, collected: UpdateMetrics) -> None:
-        collected.refused += 1
+    def _refuse(self, update_metrics: UpdateMetrics) -> None:
+        update_metrics.refused += 1
         self._refused_in_a_row += 1
         if self._refused_in_a_row >= REFUSED_IN_A_ROW:
             raise RunFailed(

@@ -150,7 +150,7 @@ class Worker:
             feed.recover(step, self._counters.ratio, self._updates_made)
         else:
             self._learner.restore_own(state.learner)  # shared tensors and statistics are in the shared state
-            feed.attach(state.learner, state.priorities, self._counters.ratio, self._updates_made, step)
+            feed.attach(state.learner, state.priorities, step, self._counters.ratio, self._updates_made)
             self._publish_counters()
         self._pending.metrics.append(feed.sizes())  # the worker may pause before its first learning step
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.config.run.steps)

@@ -114,7 +114,7 @@ class LearnerProcess:
         weights = Weights(private_arena(weight_slabs(published_layout(plan.spec).size, versions=1)))
         learner = learner_of(own, algorithm, plan.slots(arrays), weights, Timings(), policy_index=index)
         learner.restore(state.learner)
-        learner.feed.follow(state.memory_state)
+        learner.feed.attach_memory(state.memory_state)
         return learner
 
     def work(self) -> None:
@@ -135,7 +135,7 @@ class LearnerProcess:
             self._bells[0].ring()
 
     def _wait_for_commits(self, tickets: int, closed: Callable[[], bool]) -> None:
-        """Wait until tickets 0 .. tickets-1 are committed, in the thread of a loader: see `Commits`."""
+        """Wait until tickets 0 .. tickets-1 are committed, in the thread of a loader: see `WaitForCommits`."""
         while self._actors.acted < tickets:
             if closed():
                 raise Closed

@@ -239,7 +239,9 @@ def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> Lear
         ConfigError: the env or the algorithm cannot be sent to another process.
     """
     runtime, learners = parts.config.runtime, {policy.name: policy.learner for policy in parts.policies}
-    pool = LearnerPool(learners, parts.timings, runtime.learning_threads, acting.commits, runtime.stall_timeout_s)
+    pool = LearnerPool(
+        learners, parts.timings, runtime.learning_threads, acting.wait_for_commits, runtime.stall_timeout_s
+    )
     if runtime.learners == 1:
         return pool
     with closed_on_error([pool]):
