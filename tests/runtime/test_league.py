@@ -18,6 +18,7 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import NOT_ENDED, policy_key
+from offbeat.league.plan import LeaguePlan
 from offbeat.league.players import LATEST, Player
 from offbeat.league.sides import Side
 from offbeat.league.table import LeagueTable
@@ -31,7 +32,7 @@ from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.league import League
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.serial import SerialActing
-from offbeat.workers.seats import LeaguePlan, Seats
+from offbeat.workers.seats import Seats
 
 GAME, TEAMS = "offbeat.envs.testing.games:RockPaperScissors", "offbeat.envs.testing.worlds:CartPoles"
 LEAGUE: dict[str, Any] = {"league": {"window": 3, "snapshot_every": 4, "opponents": "prioritized"}}

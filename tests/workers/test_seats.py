@@ -10,11 +10,12 @@ import pytest
 from offbeat.config.league import LeagueConfig
 from offbeat.core.pace import OnPolicyPace
 from offbeat.league.opponents import OpponentOdds
+from offbeat.league.plan import LeaguePlan
 from offbeat.league.sides import Side
 from offbeat.league.table import LeagueTable
 from offbeat.memory.arena import private_arena
 from offbeat.memory.league import LeagueMemory, LeagueShape
-from offbeat.workers.seats import LeaguePlan, Seats
+from offbeat.workers.seats import Seats
 
 SIDES = (Side(("red",), ("a", "b", "c")), Side(("blue",), ("d",)))
 SHAPE = LeagueShape(2, {"red": 1, "blue": 1}, window=1, snapshot_every=1, versions=1, tickets=1, games=4)
@@ -41,7 +42,7 @@ def outcomes_in(memory: LeagueMemory) -> list[list[float]]:
 def test_the_outcome_of_a_side_is_the_mean_of_the_returns_of_its_agents():
     seats, memory = seats_of()
     for side, reward in ((0, 1.0), (0, 2.0), (0, 6.0), (1, 4.0)):
-        seats.add_reward(0, side, reward)
+        seats.scores.add_reward(0, side, reward)
     seats.finish(0)
     assert outcomes_in(memory) == [[3.0, 4.0]]
 
@@ -49,16 +50,16 @@ def test_the_outcome_of_a_side_is_the_mean_of_the_returns_of_its_agents():
 def test_a_reported_outcome_of_a_side_is_the_mean_over_the_agents_that_report_one():
     seats, memory = seats_of(outcome="won")
     for side, outcome in ((0, 0.5), (0, 1.0), (1, 0.6)):
-        seats.add_outcome(0, side, outcome)
+        seats.scores.add_outcome(0, side, outcome)
     seats.finish(0)
     assert outcomes_in(memory) == [[pytest.approx(0.75), pytest.approx(0.6)]]
 
 
 def test_a_game_that_is_cut_before_an_outcome_is_reported_has_no_result():
     seats, memory = seats_of(outcome="won")
-    seats.add_reward(0, 0, 1.0)
+    seats.scores.add_reward(0, 0, 1.0)
     seats.finish(0)
     assert outcomes_in(memory) == []
-    seats.add_outcome(0, 1, 1.0)
+    seats.scores.add_outcome(0, 1, 1.0)
     seats.finish(0)
     assert np.isnan(outcomes_in(memory)[0][0])

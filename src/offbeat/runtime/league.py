@@ -14,13 +14,13 @@ import numpy as np
 from offbeat.core.pace import Pace
 from offbeat.core.types import policy_key
 from offbeat.league.opponents import OpponentOdds
+from offbeat.league.plan import LeaguePlan
 from offbeat.league.players import Player
 from offbeat.league.results import GameResult
 from offbeat.league.table import LeagueTable
 from offbeat.league.turns import snapshots_due
 from offbeat.memory.league import LeagueMemory
 from offbeat.memory.weights import Weights
-from offbeat.workers.seats import LeaguePlan
 
 
 class League:

@@ -14,6 +14,7 @@ from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
 from offbeat.core.visits import Visits
 from offbeat.envs.worlds.contract import WorldSpec
+from offbeat.league.plan import LeaguePlan
 from offbeat.memory.arena import private_arena
 from offbeat.memory.league import LeagueMemory, LeagueShape
 from offbeat.memory.unrolls import UnrollShape
@@ -23,7 +24,6 @@ from offbeat.models.spec import PolicySpec
 from offbeat.runtime.gate import pace_board_slabs
 from offbeat.workers.inference import InferenceGroups
 from offbeat.workers.link import Memory
-from offbeat.workers.seats import LeaguePlan
 
 ActorSnapshot = dict[str, Any] | None
 """State of an actor's envs and episodes, see `Actor.snapshot`; None: it starts new episodes."""

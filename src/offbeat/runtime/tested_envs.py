@@ -24,8 +24,8 @@ from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.rows import spec_of_policy
+from offbeat.league.plan import LeaguePlan
 from offbeat.league.sides import Side, policies_by_agent, sides_of_game
-from offbeat.workers.seats import LeaguePlan
 
 
 @dataclass(frozen=True)

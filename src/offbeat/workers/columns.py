@@ -80,7 +80,7 @@ class PolicyColumns:
         """Number of env groups. The groups are stepped one after another."""
         return len(self._envs.groups)
 
-    # --- a ticket -------------------------------------------------------------------------------------------
+    # --- the start of a ticket ------------------------------------------------------------------------------
 
     def reset(self, progress: float, spread: int, random: np.random.Generator) -> None:
         """Start new episodes in all columns: see `Actor.start`."""
@@ -133,13 +133,13 @@ class PolicyColumns:
         if self._policy.state_size:
             slot[INITIAL_STATE][:] = self._state
         if first:
-            self._write_cut(slot)
+            self._write_reset_row(slot)
         for name in self._leaves:
             slot[name][first] = self._following[name]
         self._write_stacks(slot, first)
         return len(slot["reward"]) - 1
 
-    def _write_cut(self, slot: Tree) -> None:
+    def _write_reset_row(self, slot: Tree) -> None:
         """Make row 0 a reset row, because the episodes before it were cut. It already has their last observation."""
         for name in ("action", "reward", "terminated", "truncated", "valid"):
             slot[name][0] = 0
@@ -156,6 +156,8 @@ class PolicyColumns:
         for name in self._stacks.names:
             if HISTORY + name in slot:
                 slot[HISTORY + name][...] = self._stacks.older_frames(name)
+
+    # --- a row ----------------------------------------------------------------------------------------------
 
     def ask(self, row: int, group: int) -> None:
         """Ask for the actions of a row. `answer` must follow before the row is received."""
@@ -204,11 +206,20 @@ class PolicyColumns:
             Whether an episode or game ended in this row.
         """
         started = clock()
-        slot, columns, calls = self._slot, self._envs.groups[group], self.calls
+        columns, calls = self._envs.groups[group], self.calls
         calls.watch.enter(resets=self.resets[group])
         outcome = self._envs.recv(group)
         calls.watch.leave()
         received = clock()
+        self._write_outcome(row, columns, outcome)
+        any_ended = self._count_episodes(row, columns, outcome)
+        calls.add(started, received)
+        calls.timings.add("act", clock() - received)
+        return any_ended
+
+    def _write_outcome(self, row: int, columns: slice, outcome: Outcome) -> None:
+        """Write an outcome into a row, and its observation into the next one; advance frame stacks and the state."""
+        slot = self._slot
         for name in self._leaves:
             slot[name][row + 1, columns] = outcome.observation[name]
         self._stacks.push(outcome.observation, outcome.resets, columns)
@@ -227,9 +238,22 @@ class PolicyColumns:
             slot[NO_DECISION][row, columns] = False if outcome.no_decision is None else outcome.no_decision
         if ENV_STEP in slot:
             slot[ENV_STEP][row, columns] = outcome.env_step
-        any_ended = self._count_episodes(row, columns, outcome)
-        calls.add(started, received)
-        calls.timings.add("act", clock() - received)
+
+    def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
+        """Add a row to each column's return and length; write them into the row in which an episode (or game) ends.
+
+        Returns:
+            Whether an episode or game ended in this row.
+        """
+        slot, returns, lengths = self._slot, self._returns[columns], self._lengths[columns]
+        returns += outcome.reward
+        lengths += outcome.valid
+        ended = outcome.ended
+        any_ended = bool(ended.any())
+        if any_ended:
+            slot["episode_return"][row, columns] = returns
+            slot["episode_length"][row, columns] = np.where(ended, lengths, NOT_ENDED)
+            returns[ended], lengths[ended] = 0, 0
         return any_ended
 
     def explain(self, error: EnvFailed, row: int, group: int) -> None:
@@ -252,22 +276,7 @@ class PolicyColumns:
             unit = "decision" if NO_DECISION in self._slot else "env step"
             error.problem += f", after {counted(int(self._lengths[error.column]), unit)} of the episode"
 
-    def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
-        """Add a row to each column's return and length; write them into the row in which an episode (or game) ends.
-
-        Returns:
-            Whether an episode or game ended in this row.
-        """
-        slot, returns, lengths = self._slot, self._returns[columns], self._lengths[columns]
-        returns += outcome.reward
-        lengths += outcome.valid
-        ended = outcome.ended
-        any_ended = bool(ended.any())
-        if any_ended:
-            slot["episode_return"][row, columns] = returns
-            slot["episode_length"][row, columns] = np.where(ended, lengths, NOT_ENDED)
-            returns[ended], lengths[ended] = 0, 0
-        return any_ended
+    # --- the end of a ticket --------------------------------------------------------------------------------
 
     def end_ticket(self, length: int) -> None:
         """End a ticket of `length` rows: copy the observation after its last row.

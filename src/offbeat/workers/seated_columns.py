@@ -129,19 +129,19 @@ class SeatedColumns(PolicyColumns):
         return Acted(action, recorded)
 
     def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
-        """Count as `PolicyColumns`; also tell the seats what each side has got, and which worlds were reset."""
+        """Count as `PolicyColumns`; also note what each side has got, and tell the seats which worlds were reset."""
         assert outcome.env_step is not None
         agents = len(self._envs.spec.agents)
-        worlds, sides = self._world[columns], self._side[columns]
+        worlds, sides, scores = self._world[columns], self._side[columns], self._seats.scores
         for index in np.flatnonzero(outcome.reward):
-            self._seats.add_reward(worlds[index], sides[index], outcome.reward[index])
+            scores.add_reward(worlds[index], sides[index], outcome.reward[index])
         if self._outcome is not None:
             values = outcome.info[:, self._outcome]
             reported = np.isfinite(values)
             for index in np.flatnonzero(reported & (outcome.terminated | outcome.truncated)):
-                self._seats.add_outcome(worlds[index], sides[index], values[index])
+                scores.add_outcome(worlds[index], sides[index], values[index])
             for index in np.flatnonzero(~reported & outcome.truncated):
-                self._seats.add_cut(worlds[index], sides[index])
+                scores.add_cut(worlds[index], sides[index])
         any_ended = super()._count_episodes(row, columns, outcome)
         if self._finishes and not (stepped := outcome.env_step[::agents]).all():
             for world in np.flatnonzero(~stepped).tolist():

@@ -2,7 +2,8 @@
 
 At the start of each episode of a world, the player of each side is drawn: the newest version of a policy, or one of its
 snapshots. The draw is a function of (seed, ticket, world, episode) and of the league's table as of the version of the
-weights. `SeatedColumns` (seated_columns.py) act with these players.
+weights. `SeatedColumns` (seated_columns.py) act with these players. What the sides get in a game is in `GameScores`
+(game_scores.py).
 
 If several policies can play a side, its policy is drawn first, when the world is reset: the world then writes what an
 agent sees into the columns of this policy.
@@ -11,53 +12,22 @@ agent sees into the columns of this policy.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from offbeat.config.league import LeagueConfig
 from offbeat.core.pace import Pace
 from offbeat.league.drawn_policies import draw_policies, policy_of_agents
 from offbeat.league.opponents import OpponentOdds, draw
+from offbeat.league.plan import LeaguePlan
 from offbeat.league.players import LATEST, Player
-from offbeat.league.sides import Side
 from offbeat.league.turns import learning_policies, learning_side
 from offbeat.memory.league import LeagueMemory
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-
-
-@dataclass(frozen=True)
-class LeaguePlan:
-    """What actors and learners of a league need to know, as plain data."""
-
-    config: LeagueConfig
-    sides: tuple[Side, ...]
-    trained: tuple[str, ...]
-    """The policies that are trained, in the order of their turns."""
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        """The policies that play, each once, in the order of the sides."""
-        return tuple(dict.fromkeys(policy for side in self.sides for policy in side.policies))
-
-    @property
-    def draws_policies(self) -> bool:
-        """Whether the policies of the sides are drawn for each episode."""
-        return any(len(side.policies) > 1 for side in self.sides)
-
-    def sides_of(self, policy: str) -> tuple[tuple[str, ...], ...]:
-        """Return the agents of each side that a policy can play, if policies are drawn; else ()."""
-        return tuple(side.agents for side in self.sides if policy in side.policies) if self.draws_policies else ()
-
-    def side_of(self, agent: str) -> int:
-        """Return the index of the side that an agent is on."""
-        return next(index for index, side in enumerate(self.sides) if agent in side.agents)
+from offbeat.workers.game_scores import GameScores
 
 
 class Seats:
-    """Who plays each side in the worlds of one actor, and what the sides have got in the current games."""
+    """Who plays each side in the worlds of one actor."""
 
     def __init__(
         self, plan: LeaguePlan, pace: Pace, specs: Mapping[str, PolicySpec], *, seed: int, actor: int, worlds: int
@@ -86,18 +56,8 @@ class Seats:
         """The policies that learn from the current ticket."""
         self.changes = 0
         """Counts the changes of players and of who learns."""
-        sides = len(plan.sides)
-        self._returns = np.zeros((worlds, sides))
-        """Sums of the rewards of each side in the current game."""
-        self._outcomes = np.full((worlds, sides), np.nan)
-        """Sums of the outcomes that the env has reported for each side in the current game; NaN: none so far."""
-        self._reports = np.zeros((worlds, sides), np.int64)
-        """Number of agents of each side for which the env has reported an outcome."""
-        self._cut = np.zeros((worlds, sides), np.bool_)
-        """Whether an agent of the side was truncated in the current game without an outcome."""
-        self._agents = np.array([len(side.agents) for side in plan.sides])
-        self._advanced = np.zeros(worlds, np.bool_)
-        """Whether random steps were taken in the current game, before its first ticket: it has no result."""
+        agents = [len(side.agents) for side in plan.sides]
+        self.scores = GameScores(agents, worlds, reported=bool(plan.config.outcome))
         self._episodes = [0] * worlds
         """Episodes that have started in each world in the current ticket."""
         self._frozen: dict[Player, ActingPolicy] = {}
@@ -168,38 +128,16 @@ class Seats:
 
     # --- games ----------------------------------------------------------------------------------------------
 
-    def add_reward(self, world: int, side: int, reward: float) -> None:
-        """Add the reward of an agent of a side in a row."""
-        self._returns[world, side] += reward
-
-    def add_outcome(self, world: int, side: int, outcome: float) -> None:
-        """Add the result that the env has reported for an agent of a side."""
-        self._outcomes[world, side] = np.nansum((self._outcomes[world, side], outcome))
-        self._reports[world, side] += 1
-
-    def add_cut(self, world: int, side: int) -> None:
-        """Note that an agent of a side was truncated, and that the env has not reported its outcome."""
-        self._cut[world, side] = True
-
     def finish(self, world: int) -> None:
-        """Write the result of the game that has ended in a world, and draw the players of the next one.
-
-        A game has no result if it began with random steps, or if a limit cut it before the env reported an outcome
-        of each side.
-        """
-        outcomes = self._returns[world] / self._agents
-        if self.plan.config.outcome:
-            outcomes = self._outcomes[world] / np.maximum(self._reports[world], 1)
-        missing = np.isnan(outcomes)
-        if not self._advanced[world] and not missing.all() and not (missing & self._cut[world]).any():
+        """Write the result of the game that has ended in a world, if it has one, and draw the players of the next."""
+        outcomes = self.scores.take_outcomes(world)
+        if outcomes is not None:
             number = int(self._results.games[0])
             players = self.players[world]
             self._results.policies[number] = [self._policies.index(player.policy) for player in players]
             self._results.snapshots[number] = [player.snapshot for player in players]
             self._results.outcomes[number] = outcomes
             self._results.games[0] = number + 1
-        self._advanced[world] = False
-        self._returns[world], self._outcomes[world], self._reports[world], self._cut[world] = 0, np.nan, 0, False
         self._draw(world)
 
     def drop_games(self, origin: int, *, advanced: bool) -> None:
@@ -210,8 +148,7 @@ class Seats:
         self._origin = origin
         self.learning = self._learning_in(origin)
         self.players = [()] * len(self.players)
-        self._returns[:], self._outcomes[:], self._reports[:], self._cut[:] = 0, np.nan, 0, False
-        self._advanced[:] = advanced
+        self.scores.reset(advanced=advanced)
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -221,11 +158,7 @@ class Seats:
             "origin": self._origin,
             "policies": list(map(list, self._policies_of_sides)),
             "players": [[player.snapshot for player in players] for players in self.players],
-            "returns": self._returns.copy(),
-            "outcomes": self._outcomes.copy(),
-            "reports": self._reports.copy(),
-            "cut": self._cut.copy(),
-            "advanced": self._advanced.copy(),
+            **self.scores.state(),
             "frozen": {
                 policy: {
                     str(player.snapshot): frozen.vector.copy()
@@ -241,8 +174,7 @@ class Seats:
         self._origin, self._policies_of_sides = int(state["origin"]), list(map(tuple, state["policies"]))
         drawn = zip(self._policies_of_sides, state["players"], strict=True)
         self.players = [tuple(map(Player, policies, numbers)) for policies, numbers in drawn]
-        self._returns[:], self._outcomes[:] = state["returns"], state["outcomes"]
-        self._reports[:], self._cut[:], self._advanced[:] = state["reports"], state["cut"], state["advanced"]
+        self.scores.restore(state)
         self._frozen.clear()
         for policy, vectors in state["frozen"].items():
             for number, vector in vectors.items():
