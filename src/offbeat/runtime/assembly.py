@@ -184,24 +184,6 @@ def _seed_of_weights(config: Config, name: str) -> int:
     return derive_seed(config.run.seed, "policy", index) if index else config.run.seed
 
 
-def _paced_policy(
-    config: Config,
-    policy: PolicyParts,
-    index: int,
-    slots: Slots,
-    weights: Weights,
-    timings: Timings,
-) -> PacedPolicy:
-    """Make the learner of a policy; `index`: of the policy in the run's policies."""
-    own, seed = config.of_policy(policy.name), config.run.seed
-    learner: Learner
-    if policy.trained:
-        learner = learner_of(own, policy.algorithm, slots, weights, timings, policy_index=index)
-    else:
-        learner = UntrainedLearner(policy.algorithm, Feed(), weights, seed=seed, timings=timings, policy_index=index)
-    return PacedPolicy(**vars(policy), slots=slots, weights=weights, learner=learner)
-
-
 def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = None) -> Algorithm:
     """Make the algorithm of a run. Its parameters are in `storage`; None: in private memory of this process.
 
@@ -241,27 +223,48 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
     config = tested.config
     plans = (
         PolicyPlan(
-            policy.name,
-            policy.env_spec,
-            policy.spec,
-            published_layout(policy.spec),
-            (*env_fields(policy.env_spec), *policy.algorithm.fields()),
-            config.of_policy(policy.name).memory_of(policy.env_spec.columns),
+            name=policy.name,
+            env_spec=policy.env_spec,
+            spec=policy.spec,
+            layout=published_layout(policy.spec),
+            fields=(*env_fields(policy.env_spec), *policy.algorithm.fields()),
+            memory_shape=config.of_policy(policy.name).memory_of(policy.env_spec.columns),
             visits=config.of_policy(policy.name).settings.visits(config.runtime.actors),
             trained=policy.trained,
         )
         for policy in policies
     )
     return Plan(
-        config.run,
-        config.env,
-        config.runtime,
-        tuple(plans),
-        actor_threads,
-        tested.world,
-        tested.league,
+        run=config.run,
+        env_config=config.env,
+        runtime=config.runtime,
+        policies=tuple(plans),
+        actor_threads=actor_threads,
+        world=tested.world,
+        league=tested.league,
         tasks=config.tasks,
     )
+
+
+# --- the learners -------------------------------------------------------------------------------------------
+
+
+def _paced_policy(
+    config: Config,
+    policy: PolicyParts,
+    index: int,
+    slots: Slots,
+    weights: Weights,
+    timings: Timings,
+) -> PacedPolicy:
+    """Make the learner of a policy; `index`: of the policy in the run's policies."""
+    own, seed = config.of_policy(policy.name), config.run.seed
+    learner: Learner
+    if policy.trained:
+        learner = learner_of(own, policy.algorithm, slots, weights, timings, policy_index=index)
+    else:
+        learner = UntrainedLearner(policy.algorithm, Feed(), weights, seed=seed, timings=timings, policy_index=index)
+    return PacedPolicy(**vars(policy), slots=slots, weights=weights, learner=learner)
 
 
 def learner_of(
@@ -318,6 +321,9 @@ def _load_ahead(config: Config, default: int) -> LoadAhead:
     if depth is None:
         depth = default if "load_ahead" in runtime.entry.supports else 0
     return LoadAhead(depth, runtime.stall_timeout_s)
+
+
+# --- the topology -------------------------------------------------------------------------------------------
 
 
 def topology_of(config: Config, threads: int) -> Topology:

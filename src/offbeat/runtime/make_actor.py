@@ -11,11 +11,11 @@ from offbeat.envs.worlds.contract import PoliciesOf
 from offbeat.envs.worlds.make import make_worlds
 from offbeat.models.acting import ActingPolicy, LivePolicy, Renew, make_policy
 from offbeat.runtime.gate import first_ticket
-from offbeat.runtime.plan import ActorSnapshot, Plan
+from offbeat.runtime.plan import ActorSnapshot, Plan, PolicyPlan
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.env_calls import EnvCallWatch
-from offbeat.workers.inference import Inference
+from offbeat.workers.inference import Inference, PolicyInference
 from offbeat.workers.seated_columns import SeatedColumns
 from offbeat.workers.seats import Seats
 from offbeat.workers.served_columns import ServedColumns
@@ -51,23 +51,33 @@ def make_actor(
     draw = seats.draw_policies if seats is not None and seats.plan.draws_policies else None
     envs = envs_of(plan, plan.runtime.envs_per_actor, plan.runtime.env_groups, role, index, origin, draw)
     inference = inference or own_inference(plan, index)
-    columns: list[PolicyColumns] = []
-    for number, policy in enumerate(plan.policies):
-        own, transform_rewards = envs[policy.name], plan.env_config.learning_rewards
-        if inference is not None:
-            sampler = ActingPolicy(policy.spec, None, policy.layout)
-            columns.append(ServedColumns(own, sampler, transform_rewards, inference.policies[number]))
-            continue
-        made = make_policy(policy.spec)
-        acting = LivePolicy(made, renew) if renew else made
-        if policy.visits is not None and plan.tasks is not None:
-            columns.append(TaskColumns(task_envs(own), made, transform_rewards, visits=policy.visits, tasks=plan.tasks))
-        elif seats is None:
-            columns.append(PolicyColumns(own, acting, transform_rewards))
-        else:
-            finishes = not columns
-            columns.append(SeatedColumns(own, acting, transform_rewards, seats, name=policy.name, finishes=finishes))
+    columns: list[PolicyColumns]
+    if inference is None:
+        columns = [_columns_of(plan, policy, envs[policy.name], seats, renew) for policy in plan.policies]
+    else:
+        columns = [
+            _served_columns(plan, policy, envs[policy.name], network)
+            for policy, network in zip(plan.policies, inference.policies, strict=True)
+        ]
     return Actor(index, plan.run.seed, columns, watch, seats, inference)
+
+
+def _columns_of(plan: Plan, policy: PolicyPlan, envs: Envs, seats: Seats | None, renew: Renew | None) -> PolicyColumns:
+    """Make the columns of a policy that computes its own network."""
+    made, transform_rewards = make_policy(policy.spec), plan.env_config.learning_rewards
+    if policy.visits is not None and plan.tasks is not None:
+        return TaskColumns(task_envs(envs), made, transform_rewards, visits=policy.visits, tasks=plan.tasks)
+    acting = LivePolicy(made, renew) if renew else made
+    if seats is None:
+        return PolicyColumns(envs, acting, transform_rewards)
+    finishes = policy is plan.policies[0]
+    return SeatedColumns(envs, acting, transform_rewards, seats, name=policy.name, finishes=finishes)
+
+
+def _served_columns(plan: Plan, policy: PolicyPlan, envs: Envs, network: PolicyInference) -> ServedColumns:
+    """Make the columns of a policy whose network an `Inference` computes."""
+    sampler = ActingPolicy(policy.spec, None, policy.layout)
+    return ServedColumns(envs, sampler, plan.env_config.learning_rewards, network)
 
 
 def _seats(plan: Plan, index: int) -> Seats | None:
