@@ -137,8 +137,8 @@ def test_the_current_policy_is_a_copy_with_the_weights_of_the_moment(layout, tmp
     taken: list[offbeat.LoadedPolicy] = []
     take = callback("on_checkpoint", lambda self: taken.append(self.run.current_policy()))
     run = small_run(tmp_path / "run", callbacks=[take], steps=512, checkpoint_every=128, **layout)
-    vectors = [policy.policy.vector for policy in taken]
-    saved = offbeat.load(run.path).policy.vector
+    vectors = [policy.acting_policy.vector for policy in taken]
+    saved = offbeat.load(run.path).acting_policy.vector
     np.testing.assert_array_equal(vectors[-1], saved)
     assert not np.array_equal(vectors[0], saved)
     assert taken[0](OBSERVATION) in (0, 1)
@@ -156,7 +156,7 @@ def test_the_evaluated_policy_has_the_weights_whose_results_are_given(layout, tm
 
     run = small_run(tmp_path / "run", callbacks=[Compare()], **{**EVALUATED, **layout})
     assert [policy.trained.env_steps for _, policy in seen] == [steps for steps, _ in seen]
-    np.testing.assert_array_equal(seen[-1][1].policy.vector, offbeat.load(run.path).policy.vector)
+    np.testing.assert_array_equal(seen[-1][1].acting_policy.vector, offbeat.load(run.path).acting_policy.vector)
 
 
 def test_an_evaluated_policy_before_the_first_evaluation_is_refused_with_what_to_do(tmp_path):

@@ -194,7 +194,7 @@ def test_the_flags_of_a_reset_are_those_of_the_envs_that_the_policy_remembers() 
 
 def test_a_policy_with_stacked_frames_takes_single_frames() -> None:
     called = of_images(stack=3)
-    policy, stacks = called.policy, Stacks(called.policy.spec.observation, 2)
+    policy, stacks = called.acting_policy, Stacks(called.acting_policy.spec.observation, 2)
     random = np.random.default_rng(1)
     for step in range(12):
         frames = {"observation": random.integers(256, size=(2, 36, 36), dtype=np.uint8)}
@@ -211,7 +211,7 @@ def test_only_many_observations_at_once_are_computed_with_all_threads_of_torch(
     monkeypatch: pytest.MonkeyPatch, envs: int, expected: int
 ) -> None:
     policy, before = of_images(), torch.get_num_threads()
-    seen, network = [], policy.policy.network
+    seen, network = [], policy.acting_policy.network
     assert network is not None
     forward = network.forward
 

@@ -46,7 +46,8 @@ class Recorder:
     """The policy of an evaluation, which keeps its actions."""
 
     def __init__(self, loaded: LoadedPolicy) -> None:
-        self.policy, self.state_size, self.to_env = loaded.policy, loaded.policy.state_size, loaded.policy.to_env
+        self.policy = policy = loaded.acting_policy
+        self.state_size, self.to_env = policy.state_size, policy.to_env
         self.encode = loaded.encode
         self.actions: list[Any] = []
         self.seen: list[Tree] = []
@@ -72,7 +73,7 @@ def test_a_loaded_policy_that_is_given_the_rewards_acts_as_in_an_evaluation(env_
     policy = loaded(env_id, **({"core": core, "core_size": 6} if core != "none" else {}))
     assert policy.remembers
     recorder, _ = evaluated(policy, 3)
-    spec, actions = policy.policy.spec.action, iter(recorder.actions)
+    spec, actions = policy.acting_policy.spec.action, iter(recorder.actions)
     env = gym.make(env_id, disable_env_checker=True)
     for episode in range(3):
         policy.reset()
@@ -100,8 +101,8 @@ def test_watch_shows_the_actions_of_an_evaluation_also_where_rows_have_no_decisi
     recorder, earned = evaluated(policy, 1)
     assert len({float(seen["previous_reward"][0]) for seen in recorder.seen}) == 4  # 0, and 1 to 3 since a decision
     shown = Recorder(policy)
-    policy.policy.greedy = shown.greedy  # type: ignore[method-assign]
-    shown.policy = loaded(WAITING, core="gru", core_size=6).policy
+    policy.acting_policy.greedy = shown.greedy  # type: ignore[method-assign]
+    shown.policy = loaded(WAITING, core="gru", core_size=6).acting_policy
     env = gym.make(WAITING, disable_env_checker=True)
     episode = EnvEpisode(_Unrendered(env), {"default": policy}, derive_seed(5, "eval", 0, 0, 0), 100)
     list(episode.frames())
@@ -119,8 +120,8 @@ class _Unrendered(gym.Wrapper[Any, Any, Any, Any]):
 def test_an_agent_that_waits_keeps_its_last_action_and_adds_up_its_rewards():
     policy, world = of_two_agents(), TakingTurns()
     recorder = Recorder(policy)
-    policy.policy.greedy = recorder.greedy  # type: ignore[method-assign]
-    recorder.policy = of_two_agents().policy
+    policy.acting_policy.greedy = recorder.greedy  # type: ignore[method-assign]
+    recorder.policy = of_two_agents().acting_policy
     list(WorldEpisode(world, {"default": policy}, 0, 100).frames())  # type: ignore[arg-type]
     odd = [recorder.seen[call] for call in (1, 3, 5, 7, 9, 10, 11, 12)]  # at each time, after the calls of `even`
     decided = [recorder.actions[call] for call in (3, 7, 10, 11)]  # at the times 1, 3, 5 and 6
@@ -130,7 +131,7 @@ def test_an_agent_that_waits_keeps_its_last_action_and_adds_up_its_rewards():
 
 
 def of_two_agents() -> LoadedPolicy:
-    spec = loaded("memory/Side-v0").policy.spec
+    spec = loaded("memory/Side-v0").acting_policy.spec
     spec = replace(spec, observation=(replace(spec.observation[0], shape=(3,)), *spec.observation[1:]))
     policy = make_policy(spec)
     policy.load(random_vector(spec, np.random.default_rng(1)))
@@ -171,7 +172,7 @@ def test_envs_that_start_a_new_episode_have_no_previous_action_while_the_others_
     policy, fresh = loaded("CartPole-v1"), loaded("CartPole-v1")
     seen = np.random.default_rng(0).normal(size=(6, 2, 4)).astype(np.float32)
     recorder = Recorder(fresh)
-    policy.policy.greedy = recorder.greedy  # type: ignore[method-assign]
+    policy.acting_policy.greedy = recorder.greedy  # type: ignore[method-assign]
     policy(seen[0])
     first = policy(seen[1], reward=np.array([1.0, 2.0]))
     policy.reset(np.array([True, False]))

@@ -53,7 +53,7 @@ def test_a_resumed_run_has_the_same_bits_as_one_that_was_not_stopped(run, tmp_pa
 
 def test_a_loaded_policy_is_given_whole_observations_and_reduces_them_itself(run):
     policy, env = package.load(run, trust_code=True), Described()
-    (image,) = [leaf for leaf in policy.policy.spec.observation if leaf.env_shape]
+    (image,) = [leaf for leaf in policy.acting_policy.spec.observation if leaf.env_shape]
     observation, _ = env.reset(seed=3)
     leaves, single = policy.leaves(observation)
     assert single
@@ -91,7 +91,7 @@ def test_an_exported_file_takes_the_images_of_the_env(run, tmp_path, made_as):
 def test_a_checkpoint_with_an_impossible_shape_of_images_is_refused(run):
     from offbeat.models.spec import PolicySpec
 
-    data = package.load(run, trust_code=True).policy.spec.to_json()
+    data = package.load(run, trust_code=True).acting_policy.spec.to_json()
     assert PolicySpec.from_json(data).to_json() == data
     for wrong in ([5], [48, 64, 4], [48, 64, 30_000, 30_000], [4, 4, 3]):
         changed = [leaf | {"env_shape": wrong} if leaf["env_shape"] else leaf for leaf in data["observation"]]

@@ -30,7 +30,7 @@ def test_a_policy_remembers_what_each_agent_sees_also_when_it_is_not_its_turn():
     assert list(episode.frames()) == list(range(9))
     assert episode.ended
     assert episode.returns == {"even": 5.0, "odd": 8.0}
-    alone = LoadedPolicy(policy.policy, policy.trained)
+    alone = LoadedPolicy(policy.acting_policy, policy.trained)
     expected = [alone(seen) for seen in world.seen[:8]]
     assert np.array_equal(world.actions["even"], [expected[time] for time in (0, 2, 4)])
     assert np.array_equal(world.actions["odd"], [expected[time] for time in (1, 3, 5, 6, 7)])

@@ -50,7 +50,7 @@ def test_a_trial_by_hand_has_the_returns_of_the_evaluation() -> None:
         returns.append(episode(policy, env))
     policy.reset()
     returns.append(episode(policy, env))
-    adaptation = played(policy.policy, ROBOT, 1, seed=3).adaptation
+    adaptation = played(policy.acting_policy, ROBOT, 1, seed=3).adaptation
     assert adaptation is not None
     np.testing.assert_allclose(returns, adaptation[0], rtol=1e-4)
 
@@ -84,7 +84,7 @@ def test_each_env_of_a_batch_has_its_own_context() -> None:
 def test_an_action_of_the_env_is_recorded_as_in_training() -> None:
     policy = loaded()
     recorded = np.array([[-1.0, 0.5]], np.float32)
-    np.testing.assert_allclose(policy.policy.to_env.inverse(policy.encode(recorded)), recorded, atol=1e-6)
+    np.testing.assert_allclose(policy.acting_policy.to_env.inverse(policy.encode(recorded)), recorded, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_transition_is_observed_without_the_action_mask_of_its_observation() -
     action = ActionSpec("discrete", (), (3,))
     spec = PolicySpec(leaves, action, (8,), "relu", "categorical", False, context_encoder=encoder)
     policy = LoadedPolicy(make_policy(spec), Trained("Masked-v0", "pearl", 0, 0, 0, trials=TRIALS))
-    policy.policy.load(stream(0, "weights").normal(0, 0.3, published_layout(spec).size).astype(np.float32))
+    policy.acting_policy.load(stream(0, "weights").normal(0, 0.3, published_layout(spec).size).astype(np.float32))
     zeros, masks = np.zeros((99, 2), np.float32), np.ones((99, 3), np.int8)
     first = policy(zeros, action_mask=masks, random=stream(0, "actions"))
     policy.observe(zeros, first, np.ones(99), zeros)
@@ -180,7 +180,7 @@ def test_a_policy_that_infers_no_task_refuses_to_observe() -> None:
 def test_watch_shows_all_episodes_of_a_trial_in_the_test_task_that_the_seed_names(tmp_path: Path) -> None:
     policy = loaded()
     shown = watch({"default": policy}, seed=0, video=tmp_path / "trial.gif")
-    adaptation = played(policy.policy, ROBOT, 1, seed=0).adaptation
+    adaptation = played(policy.acting_policy, ROBOT, 1, seed=0).adaptation
     assert adaptation is not None
     np.testing.assert_allclose([*shown.earlier_returns, shown.returns["default"]], adaptation[0], rtol=1e-4)
     assert (shown.length, shown.cut) == (60, False)

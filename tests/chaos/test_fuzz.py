@@ -80,10 +80,10 @@ def load_and_act(checkpoint: Path) -> LoadedPolicy:
     """Read all of a checkpoint and act with its policy."""
     saved = load(checkpoint, with_replay=True)
     policy = loaded_from(saved, "stranger", Code())
-    spec = policy.policy.spec
+    spec = policy.acting_policy.spec
     leaves = {leaf.name: leaf for leaf in (*spec.observation, *spec.vectors)}
     observation = {name: np.full((1, *leaf.stacked_shape), leaf.is_mask, leaf.dtype) for name, leaf in leaves.items()}
-    policy.policy.greedy(observation, np.zeros((1, spec.state_size), np.float32))
+    policy.acting_policy.greedy(observation, np.zeros((1, spec.state_size), np.float32))
     return policy
 
 

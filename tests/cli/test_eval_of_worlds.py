@@ -79,7 +79,7 @@ def test_eval_reports_the_episodes_of_worlds_that_were_cut(separate):
 def test_a_world_with_other_agents_than_those_of_the_policies_is_refused(separate, agents):
     policies = load_all(separate)
     scout = policies["scout"]
-    changed = LoadedPolicy(scout.policy, replace(scout.trained, agents=agents))
+    changed = LoadedPolicy(scout.acting_policy, replace(scout.trained, agents=agents))
     with pytest.raises(ConfigError, match=r"the agents of .*MixedSpaces are .*scout.*, but the policies were trained"):
         score({**policies, "scout": changed}, episodes=1, seed=0)
 
@@ -87,6 +87,6 @@ def test_a_world_with_other_agents_than_those_of_the_policies_is_refused(separat
 def test_a_world_with_other_observations_than_those_of_the_policy_is_refused(separate):
     policies = load_all(separate)
     driver, scout = policies["driver"], policies["scout"]
-    swapped = LoadedPolicy(driver.policy, scout.trained), LoadedPolicy(scout.policy, driver.trained)
+    swapped = LoadedPolicy(driver.acting_policy, scout.trained), LoadedPolicy(scout.acting_policy, driver.trained)
     with pytest.raises(ConfigError, match=r"the observations of driver of .* differ from those that the policy"):
         score({**policies, "scout": swapped[0], "driver": swapped[1]}, episodes=1, seed=0)

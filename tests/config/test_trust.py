@@ -160,9 +160,9 @@ def test_a_given_encoder_is_used_instead_of_the_one_named_in_the_policy_file(enc
     with pytest.raises(ConfigError, match="'mine'"):
         load(encoded)
     first, again = load(encoded, encoder=Encoder), load(encoded, encoder=Encoder)
-    assert first.policy.spec.encoder == again.policy.spec.encoder == "mine#1"
+    assert first.acting_policy.spec.encoder == again.acting_policy.spec.encoder == "mine#1"
     other = load(encoded, encoder=type("Other", (Encoder,), {}))
-    assert other.policy.spec.encoder == "mine#2"
+    assert other.acting_policy.spec.encoder == "mine#2"
     assert [policy([0.1, 0, 0, 0]) for policy in (first, other)] == [first([0.1, 0, 0, 0])] * 2
 
 

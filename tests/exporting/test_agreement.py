@@ -41,7 +41,8 @@ def loaded(spec: PolicySpec, seed: int = 0) -> LoadedPolicy:
 
 def runner(policy: LoadedPolicy, change: Callable[[WholePolicy], object] = lambda _: None) -> Runner:
     """What would be written, run as it is in torch, with a change."""
-    network, names = WholePolicy(policy.policy).eval(), [port.name for port in _ports(policy.policy.spec).outputs]
+    network = WholePolicy(policy.acting_policy).eval()
+    names = [port.name for port in _ports(policy.acting_policy.spec).outputs]
     change(network)
 
     @torch.inference_mode()
@@ -86,8 +87,8 @@ def test_a_difference_of_a_small_number_beside_a_large_one_is_refused():
 def test_numbers_stay_within_bounds_of_float64_that_float32_rounds():
     action = ActionSpec("box", (2,), low=(-0.1, -0.1), high=(0.1, 0.1), env_dtype="float64")
     policy = loaded(replace(policy_spec("box"), action=action))
-    policy.policy.vector *= 10
-    inputs = sample_observations(policy.policy, 50, np.random.default_rng(0))
+    policy.acting_policy.vector *= 10
+    inputs = sample_observations(policy.acting_policy, 50, np.random.default_rng(0))
     [numbers] = runner(policy)(inputs).values()
     assert np.abs(numbers).max() == 0.1
 
@@ -95,10 +96,12 @@ def test_numbers_stay_within_bounds_of_float64_that_float32_rounds():
 def test_numbers_of_float64_far_from_0_are_those_of_the_policy():
     action = ActionSpec("box", (2,), low=(1e9, 1e9), high=(1e9 + 1, 1e9 + 1), env_dtype="float64")
     policy = loaded(replace(policy_spec("box"), action=action))
-    inputs = sample_observations(policy.policy, 50, np.random.default_rng(0))
+    inputs = sample_observations(policy.acting_policy, 50, np.random.default_rng(0))
     [numbers] = runner(policy)(inputs).values()
     assert len(np.unique(numbers)) > 10
-    np.testing.assert_allclose(numbers, policy.policy.to_env(policy.policy.greedy(inputs)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        numbers, policy.acting_policy.to_env(policy.acting_policy.greedy(inputs)), rtol=0, atol=1e-6
+    )
 
 
 def answering(policy: LoadedPolicy, how: Callable[[Tree, Tree], Tree]) -> Runner:
@@ -194,7 +197,7 @@ def test_wrong_outputs_of_an_exported_network_are_refused(spec, how):
 def test_different_actions_agree_only_if_their_values_are_nearly_equal(gap, agrees):
     """The file takes the last choice, where the policy takes the first by so much."""
     policy = loaded(replace(policy_spec("discrete"), hidden_sizes=()))
-    views = published_layout(policy.policy.spec).views(policy.policy.vector)
+    views = published_layout(policy.acting_policy.spec).views(policy.acting_policy.vector)
     views["policy_head.weight"][...] = 0
     views["policy_head.bias"][...] = [gap, 0, 0]
 

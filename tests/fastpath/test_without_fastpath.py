@@ -25,7 +25,7 @@ ppo = dict(steps=512, unroll_length=32, envs_per_actor=8)
 for algorithm, env, more in (("sac", "Pendulum-v1", sac), ("ppo", "CartPole-v1", ppo)):
     run = offbeat.train(algorithm, env, run_dir=algorithm, **settings, **more)
     assert run.metrics["updates"] > 0, run.metrics
-    assert isinstance(offbeat.load(algorithm).policy.network, TorchNetwork), algorithm
+    assert isinstance(offbeat.load(algorithm).acting_policy.network, TorchNetwork), algorithm
 assert not [name for name in sys.modules if name.startswith("offbeat.fastpath")]
 """
 

@@ -94,10 +94,12 @@ def test_a_loaded_snapshot_has_the_weights_that_the_league_has_in_memory(trained
     assert state is not None
     ring, number = state["league"]["arrays"]["snapshots/default"], taken(trained) - 1
     loaded = offbeat.load(trained, snapshot=number)
-    assert np.array_equal(loaded.policy.vector, ring[number % len(ring)])
+    assert np.array_equal(loaded.acting_policy.vector, ring[number % len(ring)])
     table = state["league"]["table"]["policies"][0]["snapshots"][number]
     assert (loaded.trained.learning_step, loaded.trained.env_steps) == (table["learning_step"], table["env_steps"])
-    assert not np.array_equal(loaded.policy.vector, offbeat.load(trained, snapshot=number - 1).policy.vector)
+    assert not np.array_equal(
+        loaded.acting_policy.vector, offbeat.load(trained, snapshot=number - 1).acting_policy.vector
+    )
 
 
 def test_each_policy_of_a_league_has_its_own_snapshots(separate):
@@ -105,7 +107,7 @@ def test_each_policy_of_a_league_has_its_own_snapshots(separate):
     number = taken(separate) - 1
     one, other = (offbeat.load(separate, snapshot=number, policy=name) for name in (first, second))
     assert one.trained.agents != other.trained.agents
-    assert not np.array_equal(one.policy.vector, other.policy.vector)
+    assert not np.array_equal(one.acting_policy.vector, other.acting_policy.vector)
     with pytest.raises(ConfigError, match=f"has the policies {first}, {second}: choose one"):
         offbeat.load(separate, snapshot=number)
 
@@ -127,7 +129,7 @@ def test_the_window_of_a_league_is_that_of_each_policy_also_if_one_has_more_snap
         assert [player.snapshot for player in odds.lotteries[name, name][1]] == [LATEST, *window]
         ring = arrays[f"snapshots/{name}"]
         assert len(ring) < count, "no place was used twice"
-        saved = [offbeat.load(run.path, snapshot=number, policy=name).policy.vector for number in window]
+        saved = [offbeat.load(run.path, snapshot=number, policy=name).acting_policy.vector for number in window]
         assert np.array_equal(saved, [ring[number % len(ring)] for number in window])
 
 

@@ -53,9 +53,9 @@ def largest_number(policy: LoadedPolicy) -> int:
     observations are not saved.
     """
     for largest in LARGER_NUMBERS:
-        inputs = sample_observations(policy.policy, max(BATCHES), stream(0, "largest"), largest)
+        inputs = sample_observations(policy.acting_policy, max(BATCHES), stream(0, "largest"), largest)
         with suppress(RunFailed):
-            _expected(policy, inputs, np.zeros((max(BATCHES), policy.policy.spec.state_size), np.float32))
+            _expected(policy, inputs, np.zeros((max(BATCHES), policy.acting_policy.spec.state_size), np.float32))
             return largest
     return 1
 
@@ -71,13 +71,13 @@ def compare(policy: LoadedPolicy, run: Runner, largest: int = LARGEST) -> Agreem
     Raises:
         RunFailed: their actions differ.
     """
-    random, spec = stream(0, "export"), policy.policy.spec
+    random, spec = stream(0, "export"), policy.acting_policy.spec
     ranges = _ranges(spec)
     decisions, wrong, error = 0, 0, 0.0
     for rows in BATCHES:
         state, memory = np.zeros((rows, spec.state_size), np.float32), initial_state(spec, rows)
         for _ in range(STEPS if spec.recurrent else 1):
-            inputs = sample_observations(policy.policy, rows, random, largest)
+            inputs = sample_observations(policy.acting_policy, rows, random, largest)
             values, expected = _expected(policy, inputs, state)
             found = _found(run, inputs | memory)
             outputs = dict.fromkeys(expected, values)
@@ -100,14 +100,14 @@ def compare(policy: LoadedPolicy, run: Runner, largest: int = LARGEST) -> Agreem
 
 def _expected(policy: LoadedPolicy, inputs: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
     """Return the policy's network outputs, [N, outputs], and the parts of its actions; `state` is updated in place."""
-    spec = policy.policy.spec
+    spec = policy.acting_policy.spec
     stacked = {leaf.name: leaf for leaf in spec.observation if leaf.stack > 1}
     stacks = {name: reduced(inputs[name], leaf) for name, leaf in stacked.items()}
     previous = {leaf.name: as_stored(leaf, inputs[leaf.name]) for leaf in spec.observation if leaf.is_previous}
     newest = {**inputs, **{name: inputs[name][:, -1] for name in stacked}}
     of_env = {name: part for name, part in newest.items() if name != INFO_MASK and name not in previous}
     leaves, _ = policy.leaves(env_structure(of_env), inputs.get(INFO_MASK))
-    values = policy.policy.parameters({**leaves, **stacks, **previous}, state).copy()
+    values = policy.acting_policy.parameters({**leaves, **stacks, **previous}, state).copy()
     return values, dict(flattened("action", policy.encode(greedy(spec, values))))
 
 

@@ -49,7 +49,7 @@ class Exported:
 def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:
     """Export a loaded policy. Raises as `offbeat.export`."""
     file_format = format_of(format_name)
-    if loaded.policy.spec.context_encoder is not None:
+    if loaded.acting_policy.spec.context_encoder is not None:
         raise ConfigError(
             f"this policy of {loaded.trained.algorithm} infers its task between episodes, which a network in a file "
             "cannot do: use offbeat.load in Python"
@@ -60,18 +60,18 @@ def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> 
         raise _error_exists(file)
     require_writable(file, "--out")
     policy = _in_fp32(loaded)
-    ports = _ports(policy.policy.spec)
+    ports = _ports(policy.acting_policy.spec)
     largest = largest_number(policy)
     content, runner = _convert(file_format, policy, ports, largest)
     agreement = compare(policy, runner, largest)
     _write(file, content)
-    was_bf16 = loaded.policy.spec.precision == "bf16"
+    was_bf16 = loaded.acting_policy.spec.precision == "bf16"
     return Exported(file, format_name, loaded.trained, *ports, agreement, was_bf16)
 
 
 def _in_fp32(loaded: LoadedPolicy) -> LoadedPolicy:
-    spec = loaded.policy.spec
-    weights = published_layout(spec).views(loaded.policy.vector)
+    spec = loaded.acting_policy.spec
+    weights = published_layout(spec).views(loaded.acting_policy.vector)
     return LoadedPolicy(policy_of(replace(spec, precision="fp32"), weights), loaded.trained)
 
 
@@ -86,14 +86,14 @@ def _ports(spec: PolicySpec) -> Ports:
 
 def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: int) -> tuple[bytes, Runner]:
     """Return the content of the file, and a function that runs it."""
-    example = sample_observations(policy.policy, 2, stream(0, "example"), largest)
-    example |= initial_state(policy.policy.spec, 2)
+    example = sample_observations(policy.acting_policy, 2, stream(0, "example"), largest)
+    example |= initial_state(policy.acting_policy.spec, 2)
     tensors = tuple(torch.from_numpy(part) for part in example.values())
     trained = {"version": __version__, **asdict(policy.trained)}
     notes = {f"offbeat.{key}": _as_text(value) for key, value in trained.items()}
     try:
         with quiet():
-            content = file_format.convert(WholePolicy(policy.policy).eval(), tensors, ports, notes)
+            content = file_format.convert(WholePolicy(policy.acting_policy).eval(), tensors, ports, notes)
             return content, file_format.open(content, ports)
     except Exception as error:
         raise RunFailed(

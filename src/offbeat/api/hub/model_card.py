@@ -64,15 +64,15 @@ def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
             "`policy.reset_task()` in a new task, and after each step `policy.observe(observation, action, reward, "
             "next_observation)`."
         )
-    if (encoder := encoder_path(loaded.policy.spec.encoder)) is not None:
+    if (encoder := encoder_path(loaded.acting_policy.spec.encoder)) is not None:
         remedy = "it was defined in a script" if encoder.startswith("__main__:") else "install it first"
         notes.append(f"The code of its encoder, `{encoder}`, is not in this repository: {remedy}.")
     if loaded.remembers:
         notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
-    if any(leaf.name == PREVIOUS_REWARD for leaf in loaded.policy.spec.observation):
+    if any(leaf.name == PREVIOUS_REWARD for leaf in loaded.acting_policy.spec.observation):
         notes.append("It needs the last reward: call `policy(observation, reward=reward)` after the first step.")
     if family_of(loaded.trained.env):
-        frame = " x ".join(map(str, loaded.policy.spec.observation[0].shape[-2:]))
+        frame = " x ".join(map(str, loaded.acting_policy.spec.observation[0].shape[-2:]))
         notes.append(
             f"The policy expects single grayscale frames of {frame} bytes, not those of `gym.make`, and stacks them "
             "itself. `policy.trained.env_config` has the settings of the game."
@@ -90,7 +90,7 @@ def _example(loaded: LoadedPolicy, repo: str, modules: Sequence[str]) -> str:
 
     If the env of the training has one agent, and no adapter of offbeat makes it, the code makes one like it.
     """
-    trained, mask = loaded.trained, loaded.policy.spec.info_mask
+    trained, mask = loaded.trained, loaded.acting_policy.spec.info_mask
     imports, load = _loading(loaded, repo)
     if trained.agents:
         first, agents = json.dumps(trained.agents[0]), ", ".join(trained.agents)
@@ -108,7 +108,7 @@ def _example(loaded: LoadedPolicy, repo: str, modules: Sequence[str]) -> str:
 def _loading(loaded: LoadedPolicy, repo: str) -> tuple[list[str], str]:
     """Return Python code that loads the policy: imports, also of an encoder of the user, and a line."""
     imports, encoder = ["import offbeat"], ""
-    path = encoder_path(loaded.policy.spec.encoder)
+    path = encoder_path(loaded.acting_policy.spec.encoder)
     module, _, name = (path or "").partition(":")
     if path is not None and "<" not in path and module != "__main__":  # <lambda> or a script: it cannot be imported
         imports.insert(0, _import_of(module, name))

@@ -178,7 +178,7 @@ def _write(
     repo: str,
 ) -> None:
     """Write the files of the folder, which does not exist. The other arguments are those of `folder_to_upload`."""
-    names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
+    names = [entry.name for entry in published_layout(loaded.acting_policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
     shutil.copyfile(directory.config, folder / directory.config.name)

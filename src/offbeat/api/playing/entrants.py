@@ -53,10 +53,10 @@ class Entrant:
         names = self._policies_for(agents)
         versions = [version for name in names for version in self.policies[name]]
         if len(versions) == 1:
-            return versions[0], versions[0].policy
+            return versions[0], versions[0].acting_policy
         # Each policy is equally likely, and each version of it.
         weights = [1 / len(self.policies[name]) for name in names for _ in self.policies[name]]
-        return versions[0], Mixture([each.policy for each in versions], weights)
+        return versions[0], Mixture([each.acting_policy for each in versions], weights)
 
 
 def entrants_of(
@@ -119,7 +119,7 @@ def _of_run(
         of_policy = f"{group[0]}:" if alone and group[0] != DEFAULT_POLICY else ""
         for policy in group if which != "none" else ():
             for number, loaded in kept.get(policy, {}).items():
-                if not np.array_equal(loaded.policy.vector, saved[policy].policy.vector):
+                if not np.array_equal(loaded.acting_policy.vector, saved[policy].acting_policy.vector):
                     yield Entrant(f"{of_run}{Player(policy, number)}", line, agents, {policy: (loaded,)})
         if average:
             label = f"{of_run}{of_policy}average"

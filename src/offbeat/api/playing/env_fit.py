@@ -38,7 +38,7 @@ def require_env_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
     Raises:
         ConfigError: with the difference.
     """
-    spec, action = loaded.policy.spec, env.action
+    spec, action = loaded.acting_policy.spec, env.action
     known = (spec.action.kind, spec.action.shape, spec.action.nvec)
     same = spec.observation == env.observation
     different = "actions" if same else "observations"

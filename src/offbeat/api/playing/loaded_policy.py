@@ -42,7 +42,8 @@ class LoadedPolicy:
     """
 
     def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
-        self.policy = policy
+        self.acting_policy = policy
+        """The network with its weights, and how it chooses actions; without a memory of the calls before."""
         self.trained = trained
         self._encode = action_encoder(policy.spec.action)
         self._tasks = None if policy.spec.context_encoder is None else TaskMemory(policy)
@@ -96,7 +97,7 @@ class LoadedPolicy:
         memory = self._task_memory()
         leaves, single = self._observed_leaves(observation)
         following, _ = self._observed_leaves(next_observation)
-        recorded = as_recorded(self.policy, [action] if single else action)
+        recorded = as_recorded(self.acting_policy, [action] if single else action)
         rewards = rewards_of(reward, len(next(iter(leaves.values()))))
         memory.observe(leaves, recorded, rewards, following, where)
 
@@ -117,7 +118,7 @@ class LoadedPolicy:
     @property
     def remembers(self) -> bool:
         """Whether an action depends on previous calls."""
-        spec = self.policy.spec
+        spec = self.acting_policy.spec
         of_rows_before = any(leaf.stack > 1 or leaf.is_previous for leaf in spec.observation)
         return spec.recurrent or of_rows_before or spec.context_encoder is not None
 
@@ -156,12 +157,12 @@ class LoadedPolicy:
         if others or not (random is None or isinstance(random, np.random.Generator)):
             raise _wrong_argument(others, random)
         leaves, single = self.leaves(observation, action_mask)
-        if (mask := self.policy.spec.mask) is not None:
+        if (mask := self.acting_policy.spec.mask) is not None:
             if no_decision:
-                leaves[mask] = with_choices(leaves[mask], self.policy.spec.action.nvec)
-            require_choice(leaves[mask], self.policy.spec.action.nvec)
+                leaves[mask] = with_choices(leaves[mask], self.acting_policy.spec.action.nvec)
+            require_choice(leaves[mask], self.acting_policy.spec.action.nvec)
         memory = self._memory_of(len(next(iter(leaves.values()))))
-        inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.policy
+        inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.acting_policy
         if self._tasks is not None:
             inputs = self._tasks.with_task(inputs)
         in_numpy = policy.spec.plain
@@ -178,25 +179,25 @@ class LoadedPolicy:
         The policy's other leaves, the previous action and reward, are not among them. Arguments and errors are as in
         `__call__`.
         """
-        own = [leaf for leaf in self.policy.spec.observation if not leaf.is_previous]
-        if action_mask is not None and not self.policy.spec.info_mask:
-            where = "with masks in its observations" if self.policy.spec.mask else "without masks"
+        own = [leaf for leaf in self.acting_policy.spec.observation if not leaf.is_previous]
+        if action_mask is not None and not self.acting_policy.spec.info_mask:
+            where = "with masks in its observations" if self.acting_policy.spec.mask else "without masks"
             raise ValueError(f"an action_mask is given, but this policy was trained {where}: leave action_mask out")
         return stored_leaves({**self._leaves_of(observation), INFO_MASK: action_mask}, own)
 
     def _observed_leaves(self, observation: Any) -> tuple[Tree, bool]:
         """Return the leaves from which the task is inferred, as `leaves` does. A mask is not one of them."""
-        return stored_leaves(self._leaves_of(observation), self.policy.spec.observed_vectors)
+        return stored_leaves(self._leaves_of(observation), self.acting_policy.spec.observed_vectors)
 
     def encode(self, action: Array) -> Any:
         """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
-        return self._encode(self.policy.to_env(action))
+        return self._encode(self.acting_policy.to_env(action))
 
     def _memory_of(self, envs: int) -> EpisodeMemory:
         """Return the memory of N envs. It is kept between calls, until `reset`."""
         memory = self._memory
         if memory is None or not (self.remembers or len(memory.state) == envs):
-            memory = self._memory = EpisodeMemory(self.policy.spec, envs)
+            memory = self._memory = EpisodeMemory(self.acting_policy.spec, envs)
         if len(memory.state) != envs:
             raise ValueError(
                 f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: "
@@ -206,7 +207,7 @@ class LoadedPolicy:
 
     def _leaves_of(self, observation: Any) -> Tree:
         """Return the arrays of an observation by leaf."""
-        return dict(flattened("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
+        return dict(flattened("observation", observation, {leaf.name for leaf in self.acting_policy.spec.observation}))
 
 
 def _wrong_argument(others: Mapping[str, object], random: object) -> TypeError:

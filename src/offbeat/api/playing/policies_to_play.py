@@ -56,7 +56,7 @@ def policies_to_play(
     name = None if env is None else name_of_env(env)
     accept(*(() if name is None else (name,)), *(() if wrappers is None else map(name_of_wrapper, wrappers)))
     return {
-        policy: LoadedPolicy(loaded.policy, _in_env(loaded.trained, name, changes))
+        policy: LoadedPolicy(loaded.acting_policy, _in_env(loaded.trained, name, changes))
         for policy, loaded in policies.items()
     }
 

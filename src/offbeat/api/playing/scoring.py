@@ -79,13 +79,13 @@ def score(
         role="eval",
         settings=trained.env_config,
         max_episode_steps=max_episode_steps,
-        info_mask=next(iter(policies.values())).policy.spec.info_mask,
+        info_mask=next(iter(policies.values())).acting_policy.spec.info_mask,
         trials=trials,
         world=world_for(trained, owners) if any(owners.values()) else None,
         owners=owners,
         sides={name: loaded.trained.sides for name, loaded in policies.items()},
     )
-    acting = {name: mixtures.get(name, loaded.policy) for name, loaded in policies.items()}
+    acting = {name: mixtures.get(name, loaded.acting_policy) for name, loaded in policies.items()}
     try:
         for name, columns in envs.columns.items():
             require_env_fit(policies[name], columns.spec)

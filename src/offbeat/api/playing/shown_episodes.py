@@ -30,7 +30,7 @@ class EnvEpisode:
         self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int, *, in_window: bool = False
     ) -> None:
         ((self._name, given),) = policies.items()
-        self._policy = LoadedPolicy(given.policy, given.trained)  # the caller's one keeps its memory
+        self._policy = LoadedPolicy(given.acting_policy, given.trained)  # the caller's one keeps its memory
         self._seed, self._max_steps = seed, max_steps
         self._call = _Calls(env, self._policy.trained.env, "env", in_window)
         self.returns, self.length, self.ended = {self._name: 0.0}, 0, False
@@ -109,7 +109,7 @@ class WorldEpisode:
         self._id, self._limit = trained.env, trained.env_config.max_episode_steps
         self._call = _Calls(world, self._id, "world", in_window)
         self._policies = {  # agents of one policy have a memory each
-            agent: LoadedPolicy(policies[name].policy, policies[name].trained)
+            agent: LoadedPolicy(policies[name].acting_policy, policies[name].trained)
             for agent, name in _policy_of_agents(policies, seed).items()
         }
         for agent in world.agents:
@@ -149,7 +149,7 @@ class WorldEpisode:
                 continue
             mask = step.infos.get(agent, {}).get(INFO_MASK)
             if mask is None and not decides:
-                mask = np.ones(sum(policy.policy.spec.action.nvec), np.bool_)
+                mask = np.ones(sum(policy.acting_policy.spec.action.nvec), np.bool_)
             action = act(policy, observation, step.rewards.get(agent, 0.0), mask, no_decision=not decides)
             if decides:
                 actions[agent] = action
@@ -169,7 +169,7 @@ def act(policy: LoadedPolicy, observation: Any, reward: Any, mask: Any, *, no_de
     Raises:
         ConfigError: the observation does not have the shape of the training.
     """
-    mask = mask if policy.policy.spec.info_mask else None
+    mask = mask if policy.acting_policy.spec.info_mask else None
     try:
         return policy(observation, reward=reward, action_mask=mask, no_decision=no_decision)
     except ValueError as error:

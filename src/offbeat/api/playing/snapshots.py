@@ -113,7 +113,7 @@ class AveragePolicy:
             ConfigError: the env is not such a game, or it is too large; or the policy has a memory, samples no
                 probabilities, or does not act for all players.
         """
-        trained, spec = self.trained, self.snapshots[0].policy.spec
+        trained, spec = self.trained, self.snapshots[0].acting_policy.spec
         if not trained.env.startswith(PREFIX):
             raise ConfigError(
                 f"the average policy can only be computed for games of OpenSpiel, but the run's env is {trained.env}: "
@@ -158,7 +158,7 @@ def mixtures_of(run: Path, policies: Iterable[str], *, trust_code: bool = False)
     """
     by_policy = _kept(run, trust_code=trust_code)
     require_each(by_policy, policies, run)
-    return {policy: Mixture([each.policy for each in kept.values()]) for policy, kept in by_policy.items()}
+    return {policy: Mixture([each.acting_policy for each in kept.values()]) for policy, kept in by_policy.items()}
 
 
 def require_each(snapshots: Collection[str], policies: Iterable[str], run: Path) -> None:
@@ -187,6 +187,6 @@ def _kept(run: GivenPath, *, trust_code: bool) -> dict[str, dict[int, LoadedPoli
 def _probabilities(loaded: LoadedPolicy, world: Any, state: Any) -> dict[int, float]:
     """Return the probability of each legal action at a state of OpenSpiel (`pyspiel.State`)."""
     leaves, _ = loaded.leaves(world.observation_at(state, state.current_player()))
-    logits = loaded.policy.parameters(leaves)[0].astype(np.float64)
+    logits = loaded.acting_policy.parameters(leaves)[0].astype(np.float64)
     weights = np.exp(logits - logits.max())
     return {action: float(weights[action] / weights.sum()) for action in state.legal_actions()}
