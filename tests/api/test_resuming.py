@@ -320,9 +320,9 @@ def test_every_command_that_uses_a_crashed_run_reports_the_crash(tmp_path):
 
 def test_an_unreadable_status_or_an_invalid_lock_file_is_not_reported_as_a_crash(tmp_path):
     run = RunDirectory(small_run(tmp_path / "run", steps=256).path)
-    run.status.write_text("[" * 100_000)
+    run.status_file.write_text("[" * 100_000)
     assert run.crash_message() == ""
-    run.status.write_text('{"state": "running", "updated": "\\u001b[2J"}')
+    run.status_file.write_text('{"state": "running", "updated": "\\u001b[2J"}')
     assert r"(last updated \x1b[2J)" in run.crash_message()
     (run.path / ".lock").unlink()
     os.mkfifo(run.path / ".lock")

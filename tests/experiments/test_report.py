@@ -54,7 +54,7 @@ def test_graphs_are_drawn_again_only_after_new_metrics(tmp_path, monkeypatch):
 def test_an_experiment_with_a_finished_session_without_its_metrics_is_not_plotted_and_says_why(tmp_path):
     run = RunDirectory(tmp_path / "trial-000/seed-1")
     run.path.mkdir(parents=True)
-    for file in (run.path.parent / "trial.toml", run.config, tmp_path / "experiment.json"):
+    for file in (run.path.parent / "trial.toml", run.config_file, tmp_path / "experiment.json"):
         file.touch()
     said: list[str] = []
     report.plot_experiment(tmp_path, [run.path.parent], said.append)

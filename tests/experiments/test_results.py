@@ -33,11 +33,11 @@ def row(folder: Path, *lines_of_sessions: list[dict[str, Any]], states: Sequence
     sessions = [Session(trial, seed, folder) for seed in range(len(lines_of_sessions))]
     states = states or ["finished"] * len(sessions)
     for session, lines, state in zip(sessions, lines_of_sessions, states, strict=True):
-        latest = session.run.checkpoints / "latest"
+        latest = session.run.checkpoints_folder / "latest"
         latest.mkdir(parents=True)
         (latest / "policy.json").write_text('{"env_steps": 1}')
-        session.run.status.write_text(json.dumps({"state": state}))
-        session.run.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        session.run.status_file.write_text(json.dumps({"state": state}))
+        session.run.metrics_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return row_of(sessions, (), None, return_kind(sessions))
 
 
@@ -72,7 +72,7 @@ def test_metrics_are_read_again_only_if_they_have_changed(tmp_path, monkeypatch)
     assert result_of(session, None, "training") is None
     session.run.path.mkdir()
     for lines in ([TRAINED], [TRAINED, EVALUATED]):
-        session.run.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        session.run.metrics_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         for _ in range(2):
             result = result_of(session, None, "training")
             assert result is not None

@@ -222,9 +222,9 @@ def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_p
     session.run.path.mkdir()
     chosen = replace(trial.config.runtime, split="given", actors=2, envs_per_actor=4, unrolls_per_batch=2)
     there = replace(trial.config, runtime=chosen).with_run(seed=1)
-    there.save(session.run.config)
+    there.save(session.run.config_file)
     session.require_same()
-    replace(there, runtime=replace(chosen, max_lag=3)).save(session.run.config)
+    replace(there, runtime=replace(chosen, max_lag=3)).save(session.run.config_file)
     with pytest.raises(ConfigError, match="max_lag was 3 and is 1 now"):
         session.require_same()
 
@@ -276,7 +276,7 @@ def test_the_last_metrics_line_is_found_however_long_it_is(tmp_path):
     session = Session(trials_of(spec())[0], 1, tmp_path)
     session.run.path.mkdir()
     line = {f"policies/p{number}/episode_return_mean": float(number) for number in range(3000)}
-    session.run.metrics.write_text(f'{{"env_steps": 1}}\n{json.dumps(line)}\n{{"env_st')
+    session.run.metrics_file.write_text(f'{{"env_steps": 1}}\n{json.dumps(line)}\n{{"env_st')
     assert session.last_line() == line
 
 

@@ -154,11 +154,11 @@ def test_a_copy_trains_on_from_the_donors_weights_with_mutated_values(tmp_path):
     own = run.read_checkpoint("latest")
     assert all((own.weights[name] == donor.weights[name]).all() for name in donor.weights)
     values = ", ".join(f"{key} {value:g}" for key, value in decision.values.items())
-    assert f"copied the weights of member-{decision.donor:03} after generation 0" in run.log.read_text()
-    assert values in run.log.read_text()
+    assert f"copied the weights of member-{decision.donor:03} after generation 0" in run.log_file.read_text()
+    assert values in run.log_file.read_text()
     assert f"{run.path.name} copied the weights" in (one.path / f"member-{decision.donor:03}/log.txt").read_text()
     run_here(one)
-    config = load(run.config)
+    config = load(run.config_file)
     last = one.family().values(decision.member, 1)
     assert {key: config.tables()["ppo"][key] for key in last} == pytest.approx(last)
 
@@ -362,10 +362,10 @@ def test_an_objective_of_training_is_not_that_of_weights_from_before_a_copy(tmp_
     before = {"env_steps": 256, "eval_env_steps": 256, "eval_return_mean": 100.0, "entropy": 0.9}
     copied = {**before, "env_steps": 384, "entropy": None}
     evaluated = {"env_steps": 512, "eval_env_steps": 512, "eval_return_mean": -5.0, "entropy": 0.2}
-    job.run.metrics.write_text("".join(json.dumps(line) + "\n" for line in (before, copied)))
+    job.run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in (before, copied)))
     with pytest.raises(ConfigError, match=f"has no number {objective}"):
         job.score(since=256)
-    with job.run.metrics.open("a") as file:
+    with job.run.metrics_file.open("a") as file:
         file.write(json.dumps(evaluated) + "\n")
     assert job.score(since=256) == value
 

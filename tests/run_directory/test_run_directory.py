@@ -127,7 +127,7 @@ def test_a_default_directory_below_something_else_is_refused(tmp_path, monkeypat
 def test_the_default_directory_of_an_env_with_a_long_id_has_a_name_that_a_disk_allows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     directory = RunDirectory.create_default(resolve("ppo", f"{'mö' * 120}:MyEnv"))
-    assert directory.config.is_file()
+    assert directory.config_file.is_file()
     assert len(directory.path.name.encode()) < 200
 
 
@@ -155,7 +155,7 @@ def test_an_env_that_changes_the_working_directory_does_not_move_the_run(tmp_pat
 
 def test_a_config_that_does_not_fit_into_memory_is_refused_unread(tmp_path):
     run = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
-    os.truncate(run.config, 1 << 40)  # the disk stores no zeros
+    os.truncate(run.config_file, 1 << 40)  # the disk stores no zeros
     with pytest.raises(ConfigError, match=r"config\.toml has 1099511627776 bytes, but at most 4194304 are expected: "):
         run.read_run()
 

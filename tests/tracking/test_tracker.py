@@ -325,7 +325,7 @@ def test_a_hanging_tracker_does_not_delay_the_run(tmp_path, monkeypatch):
     directory = RunDirectory.create(tmp_path / "run", config)
     begun = tracker.start_tracker(config, directory, print)
     assert begun is not None
-    directory.metrics.write_text('{"env_steps": 1}\n')
+    directory.metrics_file.write_text('{"env_steps": 1}\n')
     fcntl.fcntl(begun._pipe, fcntl.F_SETPIPE_SZ, 4096)  # full at once
 
     def write() -> None:
@@ -382,7 +382,7 @@ def test_a_run_is_refused_if_its_tracker_cannot_start(tmp_path, monkeypatch, how
 @pytest.mark.usefixtures("fake_tracker")
 def test_a_tracker_whose_id_cannot_be_saved_is_refused_and_ended(tmp_path):
     directory = RunDirectory(tmp_path / "run")
-    directory.tracker.mkdir(parents=True)  # as on a full disk, it cannot be written
+    directory.tracker_file.mkdir(parents=True)  # as on a full disk, it cannot be written
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
     with pytest.raises(ConfigError, match=r"tracker.json cannot be written \(Is a directory\), so the run"):
         tracker.start_tracker(config, directory, lambda _text: None)

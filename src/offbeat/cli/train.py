@@ -189,7 +189,7 @@ def _can_match(directory: RunDirectory) -> bool:
     league = directory.read_league()
     if league is None:
         return False
-    agents = agents_in(directory.checkpoints / "latest")
+    agents = agents_in(directory.checkpoints_folder / "latest")
     policies = policies_by_agent(agents)
     sides = agents_of_sides(
         league.sides, directory.read_run().env, policies, what="league", example="--set league.sides"

@@ -51,8 +51,8 @@ class Job(ABC):
     def files(self) -> list[Path]:
         """Paths of the files from which it is decided what comes next."""
         run = self.run
-        latest = run.checkpoints / "latest" / MANIFEST
-        return [run.config, run.status, run.metrics, latest, *([self.output] if self.output else [])]
+        latest = run.checkpoints_folder / "latest" / MANIFEST
+        return [run.config_file, run.status_file, run.metrics_file, latest, *([self.output] if self.output else [])]
 
     @property
     @abstractmethod
@@ -106,7 +106,7 @@ class Job(ABC):
     def last_line(self) -> dict[str, Any]:
         """Return the last complete metrics line; empty if there is none yet."""
         with suppress(OSError, ConfigError):
-            return next(metrics_from_end(self.run.metrics), {})
+            return next(metrics_from_end(self.run.metrics_file), {})
         return {}
 
     def summary(self) -> str:

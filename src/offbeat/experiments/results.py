@@ -57,10 +57,10 @@ def result_of(session: Session, target: float | None, kind: ReturnKind) -> Resul
         ConfigError: its metrics lines were changed by another program.
     """
     try:
-        file = session.run.metrics.stat()
+        file = session.run.metrics_file.stat()
     except FileNotFoundError:
         return None
-    result = _result_in(session.run.metrics, (file.st_ino, file.st_size, file.st_mtime_ns), target, kind)
+    result = _result_in(session.run.metrics_file, (file.st_ino, file.st_size, file.st_mtime_ns), target, kind)
     return result and replace(result, finished=session.status() == "finished")
 
 

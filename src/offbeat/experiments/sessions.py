@@ -69,7 +69,7 @@ class Session(Job):
 
     def require_same(self) -> None:
         """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""
-        if not self.run.config.is_file():
+        if not self.run.config_file.is_file():
             return
         current = self.trial.config.with_run(seed=self.seed)
         saved, tables = self.run.read_config().tables(), current.tables()

@@ -23,7 +23,7 @@ from offbeat.plots.labels import group_by_settings, labels_of, seeds_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
-from offbeat.run_directory.directory import require_run
+from offbeat.run_directory.paths import require_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,9 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, F64, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
-from offbeat.run_directory.directory import RunDirectory, require_run
+from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.names import EXPERIMENT, LEDGER, SPEC, TRIAL
+from offbeat.run_directory.paths import require_run
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -111,7 +112,7 @@ def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
 def _require_metrics(run_dir: Path) -> None:
     """Refuse a finished run without its metrics: before the end it may have none yet."""
     run = RunDirectory(run_dir)
-    if not run.metrics.exists() and run.has_state("finished"):
+    if not run.metrics_file.exists() and run.has_state("finished"):
         raise ConfigError(
             f"{run_dir / 'metrics.jsonl'} is missing, but the run has finished: copy the file to this place, or leave "
             "the run out"

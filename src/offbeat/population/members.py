@@ -154,7 +154,7 @@ class Scoring(MemberJob):
         """
         settings, values = self.plan.settings, dict[str, Any]()
         steps = "eval_env_steps" if settings.objective_is_of_training_evaluations else "env_steps"
-        for line in metrics_from_end(self.run.metrics):
+        for line in metrics_from_end(self.run.metrics_file):
             if settings.objective in values or (line.get(steps) or 0) <= since:
                 break
             values = {**{key: value for key, value in line.items() if value is not None}, **values}

@@ -282,7 +282,7 @@ class Schedule:
             return None
         job = _job_of_generation(self._plan, self._path, self._family, member, generation)
         if isinstance(job, Scoring):
-            keep(job.run.checkpoints / "latest", self._kept(member, generation))
+            keep(job.run.checkpoints_folder / "latest", self._kept(member, generation))
         return job
 
     def _decide(self, member: int, generation: int) -> bool:

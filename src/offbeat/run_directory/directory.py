@@ -1,4 +1,4 @@
-"""The directory of a run: its files, its status file, and its lock."""
+"""The directory of a run: its files, its checkpoints, its status, and its lock."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, remedy_for, replace_or_overwrite, sync, user_path
 from offbeat.core.frozen_table import EMPTY
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.run_directory.checkpoint import MANIFEST, Checkpoint, SavedPolicy
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import is_locked, locked
+from offbeat.run_directory.paths import default_path, require_run
 from offbeat.run_directory.presence import Presence
 from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import LATEST, CheckpointStore
@@ -37,8 +38,6 @@ from offbeat.run_directory.store import LATEST, CheckpointStore
 RunState = Literal["running", "finished", "interrupted", "failed"]
 MOST_LETTERS_OF_A_CHECKPOINT = 50
 """Largest length of the name of a checkpoint."""
-MOST_BYTES_OF_NAMES = 150
-"""Largest part of the algorithm and the env in the name of a run directory: file systems allow 255 bytes for all."""
 
 
 class RunDirectoryExists(ConfigError):
@@ -53,15 +52,15 @@ class RunDirectory:
         """The path as it was given, for messages."""
         self.folder = path.absolute()
         """The same folder, also when an env or a callback changes the working directory."""
-        self.config = self.folder / "config.toml"
-        self.command = self.folder / "command.txt"
-        self.metrics = self.folder / "metrics.jsonl"
-        self.status = self.folder / "status.json"
-        self.log = self.folder / "log.txt"
-        self.tensorboard = self.folder / "tensorboard"
-        self.tracker = self.folder / "tracker.json"
+        self.config_file = self.folder / "config.toml"
+        self.command_file = self.folder / "command.txt"
+        self.metrics_file = self.folder / "metrics.jsonl"
+        self.status_file = self.folder / "status.json"
+        self.log_file = self.folder / "log.txt"
+        self.tensorboard_folder = self.folder / "tensorboard"
+        self.tracker_file = self.folder / "tracker.json"
         self._lock = self.folder / ".lock"
-        self.checkpoints = self.folder / "checkpoints"
+        self.checkpoints_folder = self.folder / "checkpoints"
         self._created: list[Path] = []
         """The folders that `create` has created: the run directory first, then its parents; none if it was there."""
 
@@ -79,9 +78,9 @@ class RunDirectory:
         try:
             directory.folder.mkdir(parents=True, exist_ok=True)
             # "x": of two that start at the same time, one creates it. Arguments may have bytes that are not UTF-8.
-            with directory.command.open("x", encoding="utf-8", errors="surrogateescape") as file:
+            with directory.command_file.open("x", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(shlex.join(sys.argv) + "\n")
-            config.save(directory.config)
+            config.save(directory.config_file)
             for folder in directory._created:
                 sync(folder.parent)
         except FileExistsError:
@@ -113,7 +112,7 @@ class RunDirectory:
             raise self._exists()
 
     def _exists(self) -> RunDirectoryExists:
-        resume = f", or run `offbeat resume {quote(str(self.path))}`" if self.config.is_file() else ""
+        resume = f", or run `offbeat resume {quote(str(self.path))}`" if self.config_file.is_file() else ""
         return RunDirectoryExists(f"the run directory {self.path} exists: pass another --run-dir{resume}")
 
     @classmethod
@@ -133,7 +132,7 @@ class RunDirectory:
 
     def code(self, changes: Mapping[str, object] = EMPTY) -> Code:
         """Return the code that the run would use if it is resumed with these settings."""
-        return code_to_run(read_tables(self.config), changes)
+        return code_to_run(read_tables(self.config_file), changes)
 
     def require_code(self, changes: Mapping[str, object], *, trust_code: bool = False) -> None:
         """Refuse to resume a run with code that the caller has neither named nor installed; see `trust.require`.
@@ -168,23 +167,23 @@ class RunDirectory:
 
     def read_config(self) -> Config:
         """Return the config of the run."""
-        return load(self.config)
+        return load(self.config_file)
 
     def read_run(self) -> RunConfig:
         """Return the [run] part of the config, which needs no torch."""
-        return load_run(self.config)
+        return load_run(self.config_file)
 
     def read_runtime(self) -> RuntimeConfig:
         """Return the [runtime] part of the config, which needs no torch."""
-        return load_runtime(self.config)
+        return load_runtime(self.config_file)
 
     def read_settings_of(self, policy: str) -> dict[str, object]:
         """Return the algorithm's settings of a policy as the config has them, unchecked and without their code."""
-        return load_settings_of(self.config, policy)
+        return load_settings_of(self.config_file, policy)
 
     def read_league(self) -> LeagueConfig | None:
         """Return the table [league] of the config, which needs no torch; None if the run has no league."""
-        return league_of(read_tables(self.config), str(self.config))
+        return league_of(read_tables(self.config_file), str(self.config_file))
 
     def read_checkpoint(self, name: str, *, with_state: bool = True, with_replay: bool = False) -> Checkpoint:
         """Read and verify a checkpoint.
@@ -219,16 +218,16 @@ class RunDirectory:
 
     def checkpoint_store(self, max_full: int = 1) -> CheckpointStore:
         """Return the checkpoints of the run; saving keeps the newest `max_full` full ones."""
-        return CheckpointStore(self.checkpoints, max_full)
+        return CheckpointStore(self.checkpoints_folder, max_full)
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run can be resumed or played."""
-        return (self.checkpoints / LATEST).exists()
+        return (self.checkpoints_folder / LATEST).exists()
 
     def saved_env_steps(self) -> int | None:
         """Return the env steps of the checkpoint for a resume; None if there is none."""
-        latest = self.checkpoints / LATEST
+        latest = self.checkpoints_folder / LATEST
         for file in (latest / "policy.json", *sorted(latest.glob("policies/*/policy.json"))[:1]):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 return int(read_json(file, LARGEST_RECORD)["env_steps"])
@@ -254,8 +253,8 @@ class RunDirectory:
         Raises:
             OSError: they could not be written.
         """
-        if self.metrics.exists():
-            sync(self.metrics)
+        if self.metrics_file.exists():
+            sync(self.metrics_file)
 
     # --- status -------------------------------------------------------------------------------------------
 
@@ -286,12 +285,12 @@ class RunDirectory:
         }
         content = (json.dumps(status, indent=1) + "\n").encode()
         with suppress(OSError):  # a full disk must not end the run
-            replace_or_overwrite(self.status, content, synced=state != "running")
+            replace_or_overwrite(self.status_file, content, synced=state != "running")
 
     def read_status(self) -> dict[str, Any]:
         """Return status.json; empty if it is missing or not a JSON object."""
         with suppress(OSError, ValueError):
-            return read_json(self.status, LARGEST_RECORD)
+            return read_json(self.status_file, LARGEST_RECORD)
         return {}
 
     def has_state(self, state: RunState) -> bool:
@@ -312,11 +311,11 @@ class RunDirectory:
     def status_damage(self) -> str:
         """Return a message if status.json cannot be read, else ''. A resume writes it again."""
         try:
-            read_json(self.status, LARGEST_RECORD)
+            read_json(self.status_file, LARGEST_RECORD)
         except FileNotFoundError:
             return ""
         except (OSError, ValueError):
-            path = self.path / self.status.name
+            path = self.path / self.status_file.name
             return f"{path} is damaged, so how the run has ended is not known. The file is written again"
         return ""
 
@@ -360,36 +359,8 @@ class RunDirectory:
 
     def append_to_log(self, text: str) -> None:
         """Append a text with the time to log.txt."""
-        with suppress(OSError), self.log.open("a", encoding="utf-8", errors="backslashreplace") as log:
+        with suppress(OSError), self.log_file.open("a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{_now()} {text}\n")
-
-
-def require_run(path: Path) -> None:
-    """Raise ConfigError if a path is not that of a run directory."""
-    if is_pushed(path):
-        run = path.parent if (path.parent / "config.toml").is_file() else None
-        remedy = "pass the run" if run is None else f"pass {quote(str(run))}"
-        raise ConfigError(f"{path} has the files that `offbeat push` uploads, but a run is expected: {remedy}")
-    if not (path / "config.toml").is_file():
-        if path.parent.name == "checkpoints" and (path.parents[1] / "config.toml").is_file():
-            raise ConfigError(
-                f"{path} is a checkpoint of a run, but a run is expected: pass {quote(str(path.parents[1]))}. Where a "
-                f'checkpoint can be chosen, pass --checkpoint "{path.name}"'
-            )
-        runs = _runs_in(path, "*") or _runs_in(path, "*/*")  # of an experiment
-        example = f", such as {quote(str(runs[0]))}" if runs else " that `offbeat train` has created"
-        fault = "it has no config.toml" if path.exists() else "it does not exist"
-        raise ConfigError(f"{path} is not a run directory ({fault}): pass one{example}")
-
-
-def _runs_in(path: Path, pattern: str) -> list[Path]:
-    """Return the run directories that match a pattern in a folder."""
-    return sorted(file.parent for file in path.glob(f"{pattern}/config.toml") if not is_pushed(file.parent))
-
-
-def is_pushed(path: Path) -> bool:
-    """Whether a folder has a policy with the config of its run, as `offbeat push` uploads them."""
-    return (path / MANIFEST).is_file() and (path / "config.toml").is_file()
 
 
 def _is_empty_folder(path: Path) -> bool:
@@ -416,19 +387,3 @@ def _now() -> str:
 
 def _named(env: object) -> str:
     return env if isinstance(env, str) and env.isprintable() and len(env) < 200 else in_short(env)
-
-
-def default_path(config: Config) -> Path:
-    """Return runs/<algorithm>-<env>-s<seed>-<time>, which does not exist yet.
-
-    Raises:
-        ConfigError: no file can be looked up in the current folder.
-    """
-    names = f"{config.run.algorithm}-{config.run.env}".replace("/", "-").replace(":", "-")
-    short = names.encode()[:MOST_BYTES_OF_NAMES].decode(errors="ignore")
-    stem = f"{short}-s{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path, number = user_path(Path("runs") / stem), 1
-    while path.exists():
-        number += 1
-        path = Path("runs") / f"{stem}-{number}"
-    return path

@@ -44,13 +44,13 @@ def _follow(launch: TrackerLaunch, tracked: StartedRun) -> RunState:
     directory, position, last = RunDirectory(launch.directory), launch.before.position, NEW_LINE
     while received := os.read(launch.pipe, 4096):
         last = received[-1]
-        lines, position = new_lines(directory.metrics, position)
+        lines, position = new_lines(directory.metrics_file, position)
         for line in lines:
             values = {tag_of(name): value for name, value in line.items() if value is not None}
             tracked.run.log(values, step=int(line["env_steps"] or 0))
         if lines:
             with suppress(OSError):  # the disk is full: a resume logs these lines again
-                TrackerFile(launch.before.tracker, tracked.known, position).write(directory.tracker)
+                TrackerFile(launch.before.tracker, tracked.known, position).write(directory.tracker_file)
     return STATES[last] if last < NEW_LINE else "failed"
 
 

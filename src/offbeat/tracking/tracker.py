@@ -108,7 +108,7 @@ def start_tracker(
     name = config.run.tracker
     if name is None:
         return None
-    before = TrackerFile.read(directory.tracker, name)
+    before = TrackerFile.read(directory.tracker_file, name)
     before = replace(before, position=min(before.position, metrics_size))
     reports: list[Any] = []
     pipe = os.pipe()
@@ -125,7 +125,7 @@ def start_tracker(
     try:
         _wait_for_start(child, reports, name)
         known, location = reports[0].content
-        _save(directory.tracker, replace(before, known=known))
+        _save(directory.tracker_file, replace(before, known=known))
     except BaseException:
         child.kill()
         os.close(pipe[1])

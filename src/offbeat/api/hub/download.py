@@ -9,7 +9,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.importable import is_importable
 from offbeat.run_directory.checkpoint import MANIFEST, POLICY, WEIGHTS
-from offbeat.run_directory.directory import is_pushed
+from offbeat.run_directory.paths import is_pushed
 
 HUB = "hf://"
 """Prefix of the name of a policy on the Hugging Face hub."""

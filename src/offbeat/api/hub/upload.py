@@ -181,7 +181,7 @@ def _write(
     names = [entry.name for entry in published_layout(loaded.acting_policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
-    shutil.copyfile(directory.config, folder / directory.config.name)
+    shutil.copyfile(directory.config_file, folder / directory.config_file.name)
     (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
     draw_runs([directory.path]).savefig(folder / CURVE)
     (folder / CARD).write_text(card(loaded, scores, repo, directory.read_run().imports), encoding="utf-8")

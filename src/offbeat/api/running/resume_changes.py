@@ -59,17 +59,17 @@ class DirectoryChanges:
             None if checkpoint == LATEST else _linkable(directory.checkpoint_store(), checkpoint, self._env_steps)
         )
         """The name of the checkpoint that becomes the latest; None if it is the latest already."""
-        self._before = {path: _content(path) for path in (directory.status, directory.tracker)}
-        last, self.metrics_size = last_line_up_to(directory.metrics, counters.learning_step)
+        self._before = {path: _content(path) for path in (directory.status_file, directory.tracker_file)}
+        last, self.metrics_size = last_line_up_to(directory.metrics_file, counters.learning_step)
         """Bytes of the metrics lines that stay."""
-        self.lost_lines = _lost_lines(directory.path / directory.metrics.name, last, logged)
+        self.lost_lines = _lost_lines(directory.path / directory.metrics_file.name, last, logged)
         """A message about metrics lines that are missing at the end; '' if there are none."""
-        self._configs = {directory.config: config.as_toml()}
+        self._configs = {directory.config_file: config.as_toml()}
         """The new content of config files by path, in the order in which they are written."""
         changed = {key: values for key, values in changed.items() if key not in LIMITS}
         if changed:
             note = f"# the settings up to env step {self._env_steps}; then these were changed: {', '.join(changed)}\n"
-            old = {directory.next_old_config(): note.encode() + directory.config.read_bytes()}
+            old = {directory.next_old_config(): note.encode() + directory.config_file.read_bytes()}
             self._configs = {**old, **self._configs}
 
     def commit(self) -> None:
@@ -89,19 +89,19 @@ class DirectoryChanges:
 
         store, directory = self._directory.checkpoint_store(), self._directory
         files: dict[Path, bytes | Iterator[bytes]] = {**self._configs}
-        if directory.metrics.exists():
-            files[directory.metrics] = first_lines(directory.metrics, self.metrics_size)
+        if directory.metrics_file.exists():
+            files[directory.metrics_file] = first_lines(directory.metrics_file, self.metrics_size)
         with ExitStack() as temporary, ExitStack() as undo:
             staged: dict[Path, Path] = {}
             for path, content in files.items():
                 staged[path] = stage(path, content)
                 temporary.callback(_if_possible, staged[path].unlink, missing_ok=True)
-            old = directory.config.with_name(f".{directory.config.name}.old")
+            old = directory.config_file.with_name(f".{directory.config_file.name}.old")
             temporary.callback(_if_possible, old.unlink, missing_ok=True)
-            shutil.copy(directory.config, old)
+            shutil.copy(directory.config_file, old)
             sync(old)
             for path in self._configs:
-                if path == directory.config:
+                if path == directory.config_file:
                     undo.callback(_if_possible, old.replace, path)
                 else:
                     undo.callback(_if_possible, path.unlink, missing_ok=True)

@@ -24,7 +24,7 @@ from offbeat.runtime.training_loop import TrainingLoop
 
 def make_sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:
     """Return the sinks of the run, which are not open yet. The tracker is last: it reads the line in the file."""
-    metrics, tensorboard = context.directory.metrics, context.directory.tensorboard
+    metrics, tensorboard = context.directory.metrics_file, context.directory.tensorboard_folder
     makers: list[Callable[[], Sink]] = [
         partial(JsonLines, metrics),
         partial(TensorBoard, tensorboard, context.resumed_at),

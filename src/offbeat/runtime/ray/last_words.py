@@ -38,7 +38,7 @@ class LastWords:
         """Start the watchdog; the run, in this directory, may start later."""
         resume = as_shown(f"`{directory.next_command('resume')}` resumes from its latest checkpoint")
         text = f"\noffbeat: the run has ended: {_REASON}. {resume}\n"
-        arguments = [str(directory.status.absolute()), str(os.getpid()), _REASON, text]
+        arguments = [str(directory.status_file.absolute()), str(os.getpid()), _REASON, text]
         self._watchdog = start_watchdog(_WATCHDOG, *arguments, stderr=None)
 
     def end(self) -> None:
