@@ -77,7 +77,7 @@ def settings_of(algorithm: str, env: str, given: dict[str, Any]) -> Record:
     """Return the algorithm's settings and the layout that a run of ours has."""
     config: Config = resolve(algorithm, env, preset=NO_PRESET, flags=given)
     layout = {name: getattr(config.runtime, name) for name in LAYOUT}
-    settings: Record = json.loads(json.dumps({**asdict(config.settings), **layout}, default=str))
+    settings: Record = json.loads(json.dumps({**asdict(config.algorithm_settings), **layout}, default=str))
     return settings
 
 

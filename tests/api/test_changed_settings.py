@@ -285,7 +285,7 @@ def test_the_command_of_a_new_run_has_the_runtime_also_if_its_usual_settings_are
     with pytest.raises(ConfigError, match="the first sample of each needs"):
         resolve("sac", "Pendulum-v1", flags={"runtime": "hogwild"})
     new = config_of_new_run(config, {"seed": 5})
-    assert (new.settings, new.runtime) == (config.settings, config.runtime)
+    assert (new.algorithm_settings, new.runtime) == (config.algorithm_settings, config.runtime)
 
 
 def test_the_command_of_a_new_run_that_measures_its_layout_has_no_number_of_actors():

@@ -242,7 +242,7 @@ def test_a_resume_that_is_killed_while_it_replaces_files_has_not_chosen_a_checkp
 
     def note(target: str) -> None:
         latest = load(finished / "checkpoints" / "latest").policy["env_steps"]
-        settings: Any = RunDirectory(finished).read_config().settings
+        settings: Any = RunDirectory(finished).read_config().algorithm_settings
         states.setdefault(target, (lines_of(finished)[-1]["env_steps"], latest, settings.learning_rate))
         if target == "metrics.jsonl":
             raise KeyboardInterrupt

@@ -59,7 +59,7 @@ def test_a_run_that_learned_from_far_more_env_steps_than_asked_for_says_why(tmp_
 
 def test_training_with_the_saved_config_gives_the_same_bits(run, tmp_path):
     config = load_config(run.path / "config.toml")
-    flags = {**vars(config.run), **vars(config.runtime), **vars(config.settings)}
+    flags = {**vars(config.run), **vars(config.runtime), **vars(config.algorithm_settings)}
     again = offbeat.train(flags.pop("algorithm"), flags.pop("env"), run_dir=tmp_path / "again", **flags)
     assert weights_of(again.path) == weights_of(run.path)
 

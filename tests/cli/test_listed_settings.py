@@ -79,10 +79,10 @@ def test_the_default_of_a_limit_is_a_number():
 
 def test_listed_defaults_are_those_of_a_run_without_a_preset():
     config = resolve("dqn", "Own-v0")
-    hints = hints_of(type(config.settings))
+    hints = hints_of(type(config.algorithm_settings))
     listed = by_key("dqn")
     assert {key: listed[key].default for key in ("learning_rate", "double", "ema_every")} == {
-        key: str(getattr(config.settings, key)).lower() for key in ("learning_rate", "double", "ema_every")
+        key: str(getattr(config.algorithm_settings, key)).lower() for key in ("learning_rate", "double", "ema_every")
     }
     assert hints.keys() <= listed.keys()
 

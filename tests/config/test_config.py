@@ -43,7 +43,7 @@ def test_flags_and_assignments_override_presets_which_override_defaults():
 
 def test_preset_none_gives_the_defaults_where_there_is_a_preset():
     config = resolve("ppo", "CartPole-v1", preset="none")
-    assert (config.run.preset, config.settings) == (None, PPOConfig())
+    assert (config.run.preset, config.algorithm_settings) == (None, PPOConfig())
     assert resolve("ppo", "MountainCar-v0").runtime == config.runtime
 
 
@@ -73,7 +73,7 @@ def test_a_named_preset_gives_a_subclass_of_its_algorithm_its_settings():
     config = resolve(own, "CartPole-v1", preset="ppo-cartpole-v1")
     preset = resolve("ppo", "CartPole-v1")
     assert (config.run.algorithm, config.run.preset) == (own, "ppo-cartpole-v1")
-    assert (config.settings, config.runtime) == (preset.settings, preset.runtime)
+    assert (config.algorithm_settings, config.runtime) == (preset.algorithm_settings, preset.runtime)
     assert resolve(own, "CartPole-v1").run.preset is None  # only if it is named
     with pytest.raises(ConfigError, match=f"is for dqn, not {own}"):
         resolve(own, "CartPole-v1", preset="dqn-cartpole-v1")
@@ -252,7 +252,7 @@ def test_with_run_changes_only_fields_of_the_run():
     config = resolve("ppo", "CartPole-v1")
     longer = config.with_run(steps=7)
     assert longer.run.steps == 7
-    assert (longer.runtime, longer.settings) == (config.runtime, config.settings)
+    assert (longer.runtime, longer.algorithm_settings) == (config.runtime, config.algorithm_settings)
 
 
 # --- presets ------------------------------------------------------------------------------------------------
@@ -290,7 +290,12 @@ def assert_preset_applied(config: Config, name: str) -> None:
     assert config.run.preset == name
     assert tables.keys() <= {"run", "env", "runtime", algorithm}
     assert tables[algorithm].keys() <= hints_of(algorithm_entry(algorithm).config_class()).keys()
-    of_run = ((config.run, "run"), (config.env, "env"), (config.runtime, "runtime"), (config.settings, algorithm))
+    of_run = (
+        (config.run, "run"),
+        (config.env, "env"),
+        (config.runtime, "runtime"),
+        (config.algorithm_settings, algorithm),
+    )
     for table, where in of_run:
         for key, value in tables.get(where, {}).items():
             assert getattr(table, key) == (tuple(value) if isinstance(value, list) else value)
@@ -311,7 +316,7 @@ def test_a_named_preset_documents_its_command_and_runs_in_serial_with_the_same_s
     assert_preset_applied(config, name)
     assert name.endswith(OTHER_GOALS) or config.runtime.runtime == "hogwild"
     twin = resolve(algorithm, env_id, preset=name, flags={"runtime": "serial"})
-    assert (twin.runtime.runtime, twin.settings) == ("serial", config.settings)
+    assert (twin.runtime.runtime, twin.algorithm_settings) == ("serial", config.algorithm_settings)
     assert (twin.runtime.workers, twin.runtime.hogwild, twin.runtime.hogwild_moments) == (None, None, None)
 
 

@@ -191,7 +191,7 @@ def test_set_gives_one_policy_its_own_value(key, given, value):
     changed = config(**{f"{OWN}{key}": given})
     assert changed.policies["good"].settings[key] == value
     assert changed.policies["adversary"] == config().policies["adversary"]
-    assert changed.settings == config().settings
+    assert changed.algorithm_settings == config().algorithm_settings
 
 
 def test_the_single_policy_has_the_config_of_the_run():

@@ -79,8 +79,8 @@ def test_an_algorithm_trains_the_same_by_name_by_import_path_and_as_a_class(tmp_
     for way, run in runs.items():
         saved = load(run.path / "config.toml")
         assert saved.run.algorithm == ("careful" if way == "name" else f"{CODE}:CarefulDQN")
-        assert isinstance(saved.settings, CarefulConfig)
-        assert saved.settings.doubt == run.metrics["doubt"] == 0.5
+        assert isinstance(saved.algorithm_settings, CarefulConfig)
+        assert saved.algorithm_settings.doubt == run.metrics["doubt"] == 0.5
     assert weights_of(small_run(tmp_path / "other", "careful").path) != weights_of(runs["name"].path)
 
 

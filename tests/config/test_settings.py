@@ -50,7 +50,7 @@ def test_replay_settings_are_adapted_to_the_runtime_and_the_given_keys(runtime, 
 
 def test_settings_of_another_class_are_refused():
     config = resolve("ppo", "CartPole-v1")
-    assert config.settings_as(OnPolicyConfig) is config.settings_as(AlgorithmSettings) is config.settings
+    assert config.settings_as(OnPolicyConfig) is config.settings_as(AlgorithmSettings) is config.algorithm_settings
     with pytest.raises(ConfigError, match="the settings of ppo are PPOConfig, but a class that extends ReplayConfig"):
         config.settings_as(ReplayConfig)
 

@@ -46,7 +46,7 @@ def config_of(algorithm: str) -> Config:
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_the_first_table_has_each_setting_of_all_runs_where_the_code_puts_it(algorithm):
     config = config_of(algorithm)
-    may, cannot = general(replay=config.settings.learns_from == "replay")
+    may, cannot = general(replay=config.algorithm_settings.learns_from == "replay")
     known = [key for table in (RunConfig, EnvConfig, RuntimeConfig) for key in hints_of(table)]
     assert sorted(may) == sorted(key for key in known if reason_against(config, key) is None)
     assert sorted(cannot) == sorted(key for key in known if reason_against(config, key) is not None)
@@ -56,7 +56,7 @@ def test_the_first_table_has_each_setting_of_all_runs_where_the_code_puts_it(alg
 def test_the_second_table_has_the_settings_of_an_algorithm_that_cannot_change(algorithm):
     config = config_of(algorithm)
     ((_, network, memory),) = (cells for cells in rows(3) if algorithm in cells[0].split(", "))
-    reasons = {key: reason_against(config, key) for key in hints_of(type(config.settings))}
+    reasons = {key: reason_against(config, key) for key in hints_of(type(config.algorithm_settings))}
     named = {key: reason[0] for key, reason in reasons.items() if reason is not None}
     assert sorted(keys(network)) == sorted(key for key, reason in named.items() if "network" in reason)
     assert sorted(keys(memory)) == sorted(key for key, reason in named.items() if "memory" in reason)

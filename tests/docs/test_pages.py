@@ -33,7 +33,7 @@ def test_the_options_page_has_the_defaults_of_each_runtime():
     for algorithm, runtime, actors in product(ALGORITHMS, ("serial", "threads", "processes"), (None, 2)):
         flags = {"runtime": runtime} | ({"actors": actors} if actors else {})
         config = resolve(algorithm, "Own-v0", flags=flags)
-        for table in (config.run, config.env, config.runtime, config.settings):
+        for table in (config.run, config.env, config.runtime, config.algorithm_settings):
             for key in fields(table):
                 value = getattr(table, key.name)
                 if key.default not in (MISSING, None, value) and key.name not in flags:

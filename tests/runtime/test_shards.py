@@ -22,7 +22,7 @@ class UncutConfig(PPOConfig):
 
 def test_shards_with_an_algorithm_that_cannot_cut_its_minibatches_are_refused():
     config = resolve("ppo", "CartPole-v1")
-    uncut = replace(config, settings=UncutConfig())
+    uncut = replace(config, algorithm_settings=UncutConfig())
     with pytest.raises(ConfigError, match=r"shards is 2, which is not supported by ppo: .* UncutConfig .* `cut`"):
         replace(uncut, runtime=replace(config.runtime, shards=2))
     assert replace(config, runtime=replace(config.runtime, shards=2)).runtime.shards == 2

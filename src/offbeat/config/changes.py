@@ -101,7 +101,7 @@ def fixed_settings(config: Config) -> dict[str, object]:
 
     Of each policy these are its agents, whether it learns, and its own values of such keys.
     """
-    keys = {*hints_of(RuntimeConfig), *config.settings.topology_keys} - MAY_DIFFER
+    keys = {*hints_of(RuntimeConfig), *config.algorithm_settings.topology_keys} - MAY_DIFFER
     fixed = {
         key: value for key, value in values_of(config).items() if key.startswith(LEAGUE) or setting_of(key) in keys
     }
@@ -136,16 +136,16 @@ def reason_against(config: Config, key: str) -> Refusal | None:
     if key in hints_of(RuntimeConfig):
         return None if key in MAY_DIFFER else _RUNTIME.get(key, _OF_THE_TOPOLOGY)
     if key in hints_of(EnvConfig):
-        return _reason_of_env(key, config.settings)
+        return _reason_of_env(key, config.algorithm_settings)
     if key.startswith(LEAGUE):
         return "the saved opponents and results depend on it", from_weights
-    reason = config.settings.reason_against_change(key)
-    return (reason, anew if key in config.settings.network_keys else from_weights) if reason else None
+    reason = config.algorithm_settings.reason_against_change(key)
+    return (reason, anew if key in config.algorithm_settings.network_keys else from_weights) if reason else None
 
 
 def _reason_against_value(config: Config, key: str, old: object, new: object) -> Refusal | None:
     """Return the same for a key that may change, but perhaps not from `old` to `new`."""
-    reason = config.settings.reason_against_value(setting_of(key), old, new)
+    reason = config.algorithm_settings.reason_against_value(setting_of(key), old, new)
     return (reason, anew) if reason else None
 
 
@@ -180,7 +180,7 @@ def _refused(
 
 def _default_layers(config: Config, key: str, value: object) -> str:
     """Return which hidden layers a run has that was given none; '' for another setting or value."""
-    layers = getattr(config.settings, "default_hidden_sizes", None)
+    layers = getattr(config.algorithm_settings, "default_hidden_sizes", None)
     if setting_of(key) != "hidden_sizes" or value != "none" or layers is None:
         return ""
     return f" (the default: {list(layers)}, or no layers if an encoder has all inputs)"

@@ -38,11 +38,11 @@ S = TypeVar("S", bound=AlgorithmSettings)
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run. `settings` is the table of the algorithm."""
+    """All settings of a run. `algorithm_settings` is the table of the algorithm, such as [ppo]."""
 
     run: RunConfig
     runtime: RuntimeConfig
-    settings: AlgorithmSettings
+    algorithm_settings: AlgorithmSettings
     env: EnvConfig = UNSET
     policies: Policies = NO_POLICIES
     """The tables [policies.NAME], in their order; empty: one policy for all agents, `DEFAULT_POLICY`."""
@@ -61,8 +61,8 @@ class Config:
         self._require_shards_supported()
         require_devices(runtime)
         _require_equal_env_groups(runtime)
-        self.settings.check(runtime)
-        self.settings.check_env(self.env)
+        self.algorithm_settings.check(runtime)
+        self.algorithm_settings.check_env(self.env)
         self._check_policies()
         self._check_league()
 
@@ -94,12 +94,12 @@ class Config:
             )
         require_weights(self.policies, self.run.init_from)
         for name, policy in self.policies.items():
-            settings_of_policy(name, policy.settings, self.settings, self.runtime)
+            settings_of_policy(name, policy.settings, self.algorithm_settings, self.runtime)
 
     def _require_hogwild_possible(self) -> None:
         """Refuse a lock-free runtime if the algorithm cannot run in it."""
         entry = self.runtime.entry
-        if entry.workers_learn and (reason := self.settings.no_hogwild):
+        if entry.workers_learn and (reason := self.algorithm_settings.no_hogwild):
             raise ConfigError(
                 f"runtime is {entry.name}, but {self.run.algorithm} cannot run lock-free: {reason}. Pass another "
                 "--runtime, or another algorithm"
@@ -108,16 +108,17 @@ class Config:
     def _require_shards_supported(self) -> None:
         """Refuse shards with an algorithm that cannot cut its minibatches."""
         shards = self.runtime.shards
-        if shards > 1 and not self.settings.supports_shards:
+        if shards > 1 and not self.algorithm_settings.supports_shards:
             raise ConfigError(
                 f"shards is {shards}, which is not supported by {self.run.algorithm}: leave it out, or set "
-                f"supports_shards in {type(self.settings).__qualname__} and define the algorithm's method `cut`"
+                f"supports_shards in {type(self.algorithm_settings).__qualname__} and define the algorithm's method "
+                "`cut`"
             )
 
     def _refuse_unsupported(self) -> None:
         """Refuse settings of the runtime that the algorithm does not support."""
         runtime, defaults = self.runtime, RuntimeConfig()
-        for key, instead in self.settings.unsupported_runtime_keys.items():
+        for key, instead in self.algorithm_settings.unsupported_runtime_keys.items():
             if getattr(runtime, key) != getattr(defaults, key):
                 raise ConfigError(
                     f"{key} is {getattr(runtime, key)}, which is not supported by {self.run.algorithm}: {instead}"
@@ -128,7 +129,7 @@ class Config:
         """The shape of the unroll memory or replay, and its pace; in a lock-free run, those of each worker."""
         if self.runtime.entry.workers_learn:
             return self.of_worker(0).memory
-        return self.settings.memory(self.runtime, (self.env.frame_stack or 1) - 1)
+        return self.algorithm_settings.memory(self.runtime, (self.env.frame_stack or 1) - 1)
 
     def memory_of(self, columns: int) -> MemoryShape:
         """Return the memory of a policy with this number of columns in each actor; `memory` has one column per env."""
@@ -137,7 +138,7 @@ class Config:
     @property
     def trials(self) -> Trials | None:
         """How the policy is evaluated in new tasks; None if the algorithm has no tasks."""
-        return self.settings.trials(self.run.seed)
+        return self.algorithm_settings.trials(self.run.seed)
 
     @property
     def tasks(self) -> TaskSample | None:
@@ -176,7 +177,7 @@ class Config:
             self,
             run=replace(self.run, seed=seed),
             runtime=replace(serial, learner_threads=self.threads),
-            settings=self.settings.of_worker(index, self.workers),
+            algorithm_settings=self.algorithm_settings.of_worker(index, self.workers),
         )
 
     def of_learner(self, rank: int) -> Config:
@@ -225,7 +226,7 @@ class Config:
         return replace(
             self,
             run=replace(self.run, init_from=policy.init_from or self.run.init_from, policies="shared"),
-            settings=settings_of_policy(name, policy.settings, self.settings, self.runtime),
+            algorithm_settings=settings_of_policy(name, policy.settings, self.algorithm_settings, self.runtime),
             policies=NO_POLICIES,
         )
 
@@ -246,7 +247,7 @@ class Config:
         how many threads.
         """
         alone = self.runtime.learners == 1 and not self.runtime.entry.workers_learn
-        splits = self.settings.splits_updates and alone
+        splits = self.algorithm_settings.splits_updates and alone
         return self.runtime.learner_threads or (min(2, usable_cores()) if splits else 1)
 
     @property
@@ -271,7 +272,7 @@ class Config:
             "run": asdict(self.run),
             "env": asdict(self.env),
             "runtime": asdict(self.runtime),
-            self.run.algorithm: asdict(self.settings),
+            self.run.algorithm: asdict(self.algorithm_settings),
         }
         if self.policies:
             tables["policies"] = tables_of(self.policies)
@@ -315,12 +316,13 @@ class Config:
         Raises:
             ConfigError: the settings are of another class.
         """
-        if not isinstance(self.settings, kind):
+        settings = self.algorithm_settings
+        if not isinstance(settings, kind):
             raise ConfigError(
-                f"the settings of {self.run.algorithm} are {type(self.settings).__qualname__}, but a class that "
-                f"extends {kind.__qualname__} is expected: write `config_class = MyConfig` in the algorithm"
+                f"the settings of {self.run.algorithm} are {type(settings).__qualname__}, but a class that extends "
+                f"{kind.__qualname__} is expected: write `config_class = MyConfig` in the algorithm"
             )
-        return self.settings
+        return settings
 
 
 def _require_equal_env_groups(runtime: RuntimeConfig) -> None:

@@ -93,10 +93,13 @@ def _own(config: Config, algorithm: str, env: str, given: Collection[str]) -> di
     same_algorithm, same_env = algorithm == config.run.algorithm, env == config.run.env
     of_runtime = [*hints_of(RuntimeConfig)] if same_algorithm and "runtime" not in given else []
     if same_env:
-        of_algorithm = hints_of(type(config.settings)) if same_algorithm else {}
+        of_algorithm = hints_of(type(config.algorithm_settings)) if same_algorithm else {}
         keys = [*_RUN, *hints_of(EnvConfig), *of_runtime, *of_algorithm]
     else:
-        keys = [*(["runtime"] if of_runtime else []), *(config.settings.network_keys if same_algorithm else ())]
+        keys = [
+            *(["runtime"] if of_runtime else []),
+            *(config.algorithm_settings.network_keys if same_algorithm else ()),
+        ]
     usual_runtime = {} if runtime == _usual_runtime(config, env) or not of_runtime else {"runtime": runtime}
     for flags in (usual_runtime, {}):  # with its usual settings the runtime may be refused
         with suppress(ConfigError):  # the new algorithm or env may be misspelt

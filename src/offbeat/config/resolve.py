@@ -106,7 +106,7 @@ def with_settings(config: Config, given: Mapping[str, object]) -> Config:
         ConfigError: a key is unknown, or a value is invalid.
     """
     tables: dict[str, dict[str, Any]] = config.tables()
-    settings = type(config.settings)
+    settings = type(config.algorithm_settings)
     algorithm, hints = config.run.algorithm, hints_of(settings)
     _set_given(tables, _table_of_keys(algorithm, settings), given, algorithm=algorithm, own=hints)
     return from_tables(tables, settings_list(algorithm))

@@ -169,7 +169,7 @@ def try_envs(trials: list[Trial], spec: Spec, *, kind: str = "trial", elsewhere:
 def _policy_spec(tested: TestedEnvs, name: str) -> object:
     """Return the policy that its settings make for the columns that it has in an env."""
     with tested.config.naming(name):
-        return tested.config.of_policy(name).settings.policy_spec(tested.policies[name])
+        return tested.config.of_policy(name).algorithm_settings.policy_spec(tested.policies[name])
 
 
 def _hint_on_ranges(spec: Spec) -> str:

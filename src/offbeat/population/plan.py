@@ -307,7 +307,7 @@ def _generations(config: Config, settings: PopulationSettings, where: str) -> in
 def _require_suitable(config: Config, settings: PopulationSettings, where: str) -> None:
     """Refuse a generation that ends within a batch, a start that is never reached, and layouts that members measure."""
     rows = config.runtime.batch_rows
-    if config.settings.learns_from == "unrolls" and settings.generation < rows:
+    if config.algorithm_settings.learns_from == "unrolls" and settings.generation < rows:
         raise ConfigError(
             f"{where}: a generation has {settings.generation} env steps, but one batch has {rows} rows: raise "
             "generation, or make the batch smaller"

@@ -166,7 +166,7 @@ def policy_parts(
     """
     own = config.of_policy(name)
     with config.naming(name):
-        spec = policy_of(own.settings, env)
+        spec = policy_of(own.algorithm_settings, env)
     seeded = own.with_run(seed=_seed_of_weights(config, name))
     return PolicyParts(
         name=name,
@@ -229,7 +229,7 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
             layout=published_layout(policy.spec),
             fields=(*env_fields(policy.env_spec), *policy.algorithm.fields()),
             memory_shape=config.of_policy(policy.name).memory_of(policy.env_spec.columns),
-            visits=config.of_policy(policy.name).settings.visits(config.runtime.actors),
+            visits=config.of_policy(policy.name).algorithm_settings.visits(config.runtime.actors),
             trained=policy.trained,
         )
         for policy in policies
@@ -287,7 +287,7 @@ def learner_of(
         counter: counts the updates of all learners, if other learners change the same parameters (Hogwild).
         policy_index: index of the policy in the run's policies. The random streams depend on it.
     """
-    learner = ReplayLearner if config.settings.learns_from == "replay" else UnrollLearner
+    learner = ReplayLearner if config.algorithm_settings.learns_from == "replay" else UnrollLearner
     return learner(
         algorithm,
         _feed_of(config, slots),
@@ -303,7 +303,7 @@ def _feed_of(config: Config, slots: Any) -> Feed:
     """Make the feed of a learner: from a replay or from unrolls, as the algorithm needs."""
     staging = Staging(device_of(config))
     default = 1 if staging.copies else 0
-    if config.settings.learns_from == "replay":
+    if config.algorithm_settings.learns_from == "replay":
         settings = config.settings_as(ReplayConfig)
         ahead = _load_ahead(config, min(default, settings.most_load_ahead))
         replay = settings.replay(slots, buffers=2 + max(ahead.depth, settings.priority_delay))
@@ -335,7 +335,7 @@ def topology_of(config: Config, threads: int) -> Topology:
         threads,
         usable_cores(),
         max_lag=pace.versions - 1,
-        lag_flag=config.settings.lag_flag,
+        lag_flag=config.algorithm_settings.lag_flag,
         inference_workers=runtime.inference_processes,
         env_groups=runtime.env_groups,
         learners=runtime.learners,

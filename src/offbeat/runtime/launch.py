@@ -57,7 +57,7 @@ def sent_algorithm(config: Config) -> type[Any]:
         ConfigError: another process cannot import this class, or that of its settings.
     """
     algorithm = algorithm_entry(config.run.algorithm).algorithm_class()
-    for code in (algorithm, type(config.settings)):
+    for code in (algorithm, type(config.algorithm_settings)):
         sending.require_importable(f"{config.run.algorithm}, the class {code.__qualname__},", code)
     return algorithm
 

@@ -62,7 +62,7 @@ class PacedLoop(TrainingLoop):
 
     def _first_batch(self) -> FirstBatch | None:
         config = self._parts.config
-        if self._has_learned or self.ending or config.settings.learns_from != "unrolls":
+        if self._has_learned or self.ending or config.algorithm_settings.learns_from != "unrolls":
             return None
         acted, needed = self._workforce.acted_of_batch
         return FirstBatch(acted, needed, needed * config.memory.length * config.runtime.envs_per_actor)

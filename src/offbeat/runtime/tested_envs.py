@@ -90,7 +90,7 @@ def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
     _refuse_turns_of_replays(tested)
     _refuse_turns_within_groups(tested)
     for name, env in tested.policies.items():
-        settings = tested.config.of_policy(name).settings
+        settings = tested.config.of_policy(name).algorithm_settings
         with tested.config.naming(name):
             settings.check_columns(config.runtime, env.columns)
             require_shards(config.runtime, settings, env.columns)
@@ -177,9 +177,9 @@ def _refuse_turns_of_replays(tested: TestedEnvs) -> None:
     opponent's move when the turn of learning changes: its target would be wrong.
     """
     config, league = tested.config, tested.config.league
-    if league is None or not league.team_change_every or config.settings.learns_from != "replay":
+    if league is None or not league.team_change_every or config.algorithm_settings.learns_from != "replay":
         return
-    settings = [config.of_policy(name).settings for name in tested.policies]
+    settings = [config.of_policy(name).algorithm_settings for name in tested.policies]
     what = ""
     if any(env.no_decision for env in tested.policies.values()):
         what = "in an env whose agents act by turns"
@@ -196,7 +196,7 @@ def _refuse_turns_of_replays(tested: TestedEnvs) -> None:
 
 def _refuse_turns_within_groups(tested: TestedEnvs) -> None:
     """Refuse turns of learning that end while batches of the turn are still to be used again."""
-    league, settings = tested.config.league, tested.config.settings
+    league, settings = tested.config.league, tested.config.algorithm_settings
     if league is None or not isinstance(settings, OnPolicyConfig):
         return
     steps = settings.passes * settings.resident_batches

@@ -96,7 +96,7 @@ def serial_config(config: Config) -> Config:
     """Return the config of the same work in serial. On-policy, one actor acts in all envs, as it is cheapest there."""
     serial = config.in_runtime("serial")
     runtime = serial.runtime
-    if "split" in config.settings.unsupported_runtime_keys or runtime.batch_unrolls != runtime.actors:
+    if "split" in config.algorithm_settings.unsupported_runtime_keys or runtime.batch_unrolls != runtime.actors:
         return serial
     envs = runtime.actors * runtime.envs_per_actor
     return replace(serial, runtime=replace(runtime, actors=1, envs_per_actor=envs, unrolls_per_batch=1))
@@ -111,7 +111,7 @@ def concurrent_config(config: Config) -> Config:
     """
     processes = config.in_runtime("processes")
     runtime = processes.runtime
-    if "split" in config.settings.unsupported_runtime_keys:
+    if "split" in config.algorithm_settings.unsupported_runtime_keys:
         return processes
     runtime = replace(runtime, max_lag=runtime.max_lag or runtime.entry.default_max_lag)
     if runtime.lag == "bounded" and runtime.batch_unrolls == runtime.actors:

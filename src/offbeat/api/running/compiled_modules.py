@@ -16,7 +16,7 @@ SLOW_S = 2.0
 
 def import_compiled(config: Config, notify: Callable[[str], None]) -> None:
     """Import the compiled modules of all policies, before the run, because the clock of its speed does not run yet."""
-    policies = [config.of_policy(name).settings for name in names_of(config.policies)]
+    policies = [config.of_policy(name).algorithm_settings for name in names_of(config.policies)]
     modules = dict.fromkeys(module for settings in policies for module in settings.compiled_modules)
     if not modules:
         return

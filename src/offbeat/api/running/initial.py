@@ -82,7 +82,7 @@ def _require_same_arrays(policy: str, config: Config, run: Path, saved: Mapping[
     own = config.of_policy(policy)
     for key, value in own.tables()[own.run.algorithm].items():
         theirs = saved.get(key, value)
-        if theirs != value and (reason := own.settings.reason_against_value(key, theirs, value)):
+        if theirs != value and (reason := own.algorithm_settings.reason_against_value(key, theirs, value)):
             raise ConfigError(
                 f"{key} is {value}, but in {run}, whose weights are to be used, it was {theirs}: {reason}. Instead, "
                 f"{_remedy(policy, config, {key: theirs})}"
@@ -103,7 +103,7 @@ def _differing(policy: str, config: Config, saved: SavedPolicy, settings: Mappin
     """
     own = config.of_policy(policy)
     values = own.tables()[own.run.algorithm]
-    keys = [key for key in own.settings.network_keys if key in settings]
+    keys = [key for key in own.algorithm_settings.network_keys if key in settings]
     both = {
         "algorithm": (saved.about["algorithm"], own.run.algorithm),
         **{key: (settings[key], values[key]) for key in keys},
@@ -117,7 +117,7 @@ def _require_same_scale(policy: str, config: Config, run: Path, saved: Mapping[s
     Raises:
         ConfigError: with the settings of both runs.
     """
-    settings = config.of_policy(policy).settings
+    settings = config.of_policy(policy).algorithm_settings
     for key, value in settings.scale_of_values().items():
         theirs = saved.get(key, value)
         if theirs != value:

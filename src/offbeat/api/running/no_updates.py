@@ -28,7 +28,7 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
     for policy in parts.policies:
         if not policy.trained:
             continue
-        settings = config.of_policy(policy.name).settings
+        settings = config.of_policy(policy.name).algorithm_settings
         agents = policy.env_spec.columns // config.runtime.envs_per_actor
         counted = 0 if counts_anew else env_steps
         at_end = counted + left
@@ -65,7 +65,9 @@ def found(before: Counters, after: Counters, parts: Parts, *, resumed: bool) -> 
             f"no update was made in full: all {refused} were refused, because the loss or a gradient was NaN or "
             f"infinity. {IF_NOT_FINITE}"
         )
-    settings = next(parts.config.of_policy(policy.name).settings for policy in parts.policies if policy.trained)
+    settings = next(
+        parts.config.of_policy(policy.name).algorithm_settings for policy in parts.policies if policy.trained
+    )
     remedy = f"; {settings.remedy_without_updates(resumed=True)}" if settings.next_update() else ""
     since = " since the run was resumed" if resumed else ""
     return f"nothing was learned: no update was made in {env_steps} env steps{since}{remedy}"

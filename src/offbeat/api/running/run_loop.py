@@ -100,4 +100,4 @@ def _lag_label(config: Config) -> str:
     """Return the bound on the lag as a short text; for lock-free workers, what they share."""
     if config.runtime.entry.workers_learn:
         return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
-    return f"{config.settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"
+    return f"{config.algorithm_settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"

@@ -113,7 +113,7 @@ def _without_effect(parts: Parts, among: Container[str] | None = None) -> tuple[
     `among`: the keys of the settings that are looked at; None: all.
     """
     texts = [
-        _effectless(parts.config.of_policy(policy.name).settings, policy.env_spec, parts.config.runtime)
+        _effectless(parts.config.of_policy(policy.name).algorithm_settings, policy.env_spec, parts.config.runtime)
         for policy in parts.policies
         if policy.trained
     ]

@@ -71,7 +71,7 @@ class HogwildParts(Parts):
     @property
     def has_replay(self) -> bool:
         """Whether workers learn from a replay."""
-        return self.config.settings.learns_from == "replay"
+        return self.config.algorithm_settings.learns_from == "replay"
 
     @property
     def saves_replay(self) -> bool:
