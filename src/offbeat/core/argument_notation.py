@@ -27,19 +27,8 @@ _SWITCHES = ("average", "sampled", "trust-code")
 _LISTS = {"import": "imports", "wrapper": "wrappers"}
 """Flags that are given once for each item -> the argument."""
 FLAGS = (
-    *(
-        "actors",
-        "checkpoint",
-        "device",
-        "env",
-        "env-kwargs",
-        "envs-per-actor",
-        "eval-every",
-        "episodes",
-        "format",
-        "init-from",
-        "lag",
-    ),
+    *("actors", "checkpoint", "device", "env", "env-kwargs", "envs-per-actor", "episodes", "eval-every", "format"),
+    *("init-from", "lag"),
     *("max-episode-steps", "max-lag", "max-steps", "out", "policies", "policy", "preset", "progress", "run-dir"),
     *("runtime", "seed", "set", "sides", "smooth", "snapshots", "steps", "stop-at", "stop-at-return"),
     *("time", "video", "workers", "x"),

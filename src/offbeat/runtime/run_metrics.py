@@ -10,22 +10,19 @@ from time import monotonic
 from typing import Any
 
 from offbeat.core.threads import waited_for_core_s
-from offbeat.core.types import EnvSpec, policy_key
+from offbeat.core.types import policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
 from offbeat.metrics.status import DataAge, FirstBatch, Phase, PolicyStatus, Status
 from offbeat.metrics.timings import CORE_WAIT, Timings, acting_s
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_services import RunServices
+from offbeat.runtime.time_limit_warning import TimeLimitWarning
 
 LINE_EVERY_S = 10.0
 """Seconds after which the next learning step writes a metrics line; the default of `log_every_s`."""
 SHOW_EVERY_S = 0.1
 """Minimum seconds between two updates of the displayed status."""
-
-LONG = 1000
-"""Mean episode length in env steps from which on an env without a known time limit gives a warning, as in `offbeat
-check`."""
 
 
 class RunMetrics:
@@ -226,28 +223,3 @@ def _over_policies(policies: Iterable[PolicyStatus]) -> dict[str, float | None]:
 def crosses(before: int, after: int, interval: int) -> bool:
     """Whether a multiple of `interval` is in (before, after]; False for interval 0."""
     return interval > 0 and before // interval != after // interval
-
-
-class TimeLimitWarning:
-    """Warns once if an env has no known time limit and its episodes are so long that some may never end.
-
-    Many envs limit their episodes although their registration does not say so. So the lengths of the run's own episodes
-    are checked; no env is stepped for this check.
-    """
-
-    def __init__(self, env: EnvSpec, columns: int, notify: Callable[[str], None]) -> None:
-        """Check the episodes of a run with this number of columns."""
-        self._env, self._columns, self._notify = env, columns, notify
-        self._done = env.time_limit is not None
-
-    def check(self, env_steps: int, episodes: int) -> None:
-        """Warn if too few episodes have ended; `env_steps`, `episodes`: of all columns together."""
-        if self._done or env_steps < LONG * self._columns:
-            return
-        self._done = True
-        if env_steps < LONG * (episodes + 1):
-            return  # the episodes end
-        self._notify(
-            f"warning: {self._env.id} has no time limit that is known, and only {episodes} episodes have ended in "
-            f"{env_steps} env steps: if an episode can go on forever, pass --set max_episode_steps=N"
-        )
