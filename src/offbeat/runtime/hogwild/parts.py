@@ -11,7 +11,7 @@ from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.core.closing import Closable, all_or_closed, closed_on_error
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import Tree
+from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay.base import checkpoint_fields
@@ -101,17 +101,11 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
-    tested = tested_envs(config)
+    tested, initial = tested_envs(config), PrivateStorage()
     (env,) = tested.policies.values()
-    initial, first_config = PrivateStorage(), config.of_worker(0)
-    first = policy_parts(first_config, env, storage=initial)
-    with closing(first.algorithm):
-        Updates(first.algorithm)  # adds the optimizers' moments to `initial`
-        first_plan = _plan_of_worker(tested, first_config, first)
-        _require_memory(first_plan, config.workers)
-        others = map(config.of_worker, range(1, config.workers))
-        plans = (first_plan, *(_plan_of_worker(tested, own, first) for own in others))
-    if message := first_plan.policy.memory_shape.describe(first_plan.policy.fields):
+    plans = _plans_of_workers(config, tested, env, initial)
+    policy_plan = plans[0].policy
+    if message := policy_plan.memory_shape.describe(policy_plan.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
     slabs = (shape.slabs(), *(plan.slabs() for plan in plans))
@@ -122,7 +116,7 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         arrays: Arrays = {**state_arena.arrays, **(buffer.tensors if buffer else {})}
         write_initial(arrays, initial)
         storage = SharedStorage(shape, arrays)
-        policy = policy_parts(first_config, env, storage=storage)
+        policy = policy_parts(config.of_worker(0), env, storage=storage)
         made.append(policy.algorithm)
         return HogwildParts(
             config=config,
@@ -138,6 +132,22 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
             worker_arenas=tuple(worker_arenas),
             buffer=buffer,
         )
+
+
+def _plans_of_workers(config: Config, tested: TestedEnvs, env: EnvSpec, initial: PrivateStorage) -> tuple[Plan, ...]:
+    """Return the plan of each worker's actor; register the learned tensors, with their initial values, in `initial`.
+
+    Raises:
+        ConfigError: the env does not suit the settings, or there is not enough memory for all workers.
+    """
+    first_config = config.of_worker(0)
+    policy = policy_parts(first_config, env, storage=initial)
+    with closing(policy.algorithm):
+        Updates(policy.algorithm)  # adds the optimizers' moments to `initial`
+        first = _plan_of_worker(tested, first_config, policy)
+        _require_memory(first, config.workers)  # before the others: there may be very many
+        others = map(config.of_worker, range(1, config.workers))
+        return (first, *(_plan_of_worker(tested, own, policy) for own in others))
 
 
 def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:
