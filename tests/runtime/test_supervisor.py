@@ -160,7 +160,8 @@ def supervisor_of(start: Callable[..., FakeProcess], board: Board) -> Supervisor
 def test_a_restart_has_the_number_of_recent_deaths(monkeypatch, window_s, attempts):
     monkeypatch.setattr(supervisor, "RESTART_WINDOW_S", window_s)
     clock = count()  # a second passes between two looks at it
-    monkeypatch.setattr(supervisor, "monotonic", lambda: float(next(clock)))
+    for module in ("supervisor", "supervised"):
+        monkeypatch.setattr(f"offbeat.runtime.{module}.monotonic", lambda: float(next(clock)))
     board, starts = Board(private_arena(board_slabs(1)), 1), []
 
     def start(*given: Any) -> FakeProcess:
