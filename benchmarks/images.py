@@ -58,14 +58,16 @@ class SpaceToDepth(NatureCNN):
 
     def __init__(self, leaf: Leaf, init: Orthogonal) -> None:
         super().__init__(leaf, init)
+        self._images = Blocks()  # type: ignore[assignment]
         self.conv1 = Convolution(64, 32, 2, init)
+
+
+class Blocks(nn.Module):
+    """Converts stacks of four images to floats, each block of 4 x 4 pixels to one pixel of 64 channels."""
 
     def forward(self, images: Tensor) -> Tensor:
         blocks = images.reshape(len(images), 4, 21, 4, 21, 4).permute(0, 2, 4, 1, 3, 5).reshape(len(images), 21, 21, 64)
-        x = blocks.to(torch.float32).mul_(1 / 255).permute(0, 3, 1, 2)
-        for layer in (self.conv1, self.conv2, self.conv3):
-            x = functional.relu(layer(x))
-        return functional.relu(self.dense(x.permute(0, 2, 3, 1).flatten(1)))
+        return blocks.to(torch.float32).mul_(1 / 255).permute(0, 3, 1, 2)
 
 
 class Generic(NatureCNN):

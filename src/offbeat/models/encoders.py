@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -67,71 +67,75 @@ def _flat(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
-def _size_after_two_convolutions(leaf: Leaf, encoder: str, least: int) -> tuple[int, int]:
-    """Return height and width of images after two convolutions of 8 and 4 pixels with strides of 4 and 2.
+class Layer(NamedTuple):
+    """A convolution of a CNN, without padding."""
 
-    Raises:
-        ConfigError: the images have fewer than `least` pixels a side, which the encoder needs.
-    """
-    height, width = leaf.sides
-    if min(height, width) < least:
-        flat = ", or --set encoder=flat" if leaf.stack == 1 else ""
-        raise ConfigError(
-            f"{leaf.name} has images of {height} x {width} pixels, but {encoder} needs {least} x {least} at least: "
-            f"pass --set encoder=impala_resnet{flat}"
-        )
-    return ((height - 8) // 4 - 3) // 2 + 1, ((width - 8) // 4 - 3) // 2 + 1
+    channels: int
+    size: int
+    """Height and width of its kernel, in pixels."""
+    stride: int
 
 
-class SimpleCNN(nn.Module):
+class CNN(nn.Module):
+    """Convolutions and a layer of units, each with ReLU. The subclasses say which."""
+
+    name: ClassVar[str]
+    """Its name in settings."""
+    layers: ClassVar[tuple[Layer, ...]]
+    features: ClassVar[int]
+    """Units of the last layer."""
+
+    def __init__(self, leaf: Leaf, init: Initializer) -> None:
+        """Create the encoder for one leaf of images.
+
+        Raises:
+            ConfigError: the images are too small.
+        """
+        super().__init__()
+        self._images = Images(leaf)
+        self._require_large(leaf)
+        channels, (height, width) = self._images.channels, self._images.size
+        for number, layer in enumerate(self.layers, start=1):
+            convolution = Convolution(channels, layer.channels, layer.size, init, stride=layer.stride)
+            self.add_module(f"conv{number}", convolution)
+            channels = layer.channels
+            height, width = ((side - layer.size) // layer.stride + 1 for side in (height, width))
+        self.dense = Dense(channels * height * width, self.features, init)
+
+    def _require_large(self, leaf: Leaf) -> None:
+        height, width = leaf.sides
+        least = 1
+        for layer in reversed(self.layers):
+            least = (least - 1) * layer.stride + layer.size
+        if min(height, width) < least:
+            flat = ", or --set encoder=flat" if leaf.stack == 1 else ""
+            raise ConfigError(
+                f"{leaf.name} has images of {height} x {width} pixels, but {self.name} needs {least} x {least} at "
+                f"least: pass --set encoder=impala_resnet{flat}"
+            )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return [M, features] for images [M, (stack,) ...] of bytes."""
+        x = self._images(images)
+        for number in range(1, len(self.layers) + 1):
+            x = functional.relu(getattr(self, f"conv{number}")(x))
+        return functional.relu(self.dense(_flat(x)))
+
+
+class SimpleCNN(CNN):
     """Two convolutions and a layer of 256 units, with ReLU (Mnih et al. 2013, arXiv:1312.5602)."""
 
+    name = "simple_cnn"
+    layers = (Layer(16, size=8, stride=4), Layer(32, size=4, stride=2))
     features = 256
 
-    def __init__(self, leaf: Leaf, init: Initializer) -> None:
-        """Create the encoder for one leaf of images.
 
-        Raises:
-            ConfigError: the images are too small.
-        """
-        super().__init__()
-        self._images = Images(leaf)
-        height, width = _size_after_two_convolutions(leaf, "simple_cnn", least=20)
-        self.conv1 = Convolution(self._images.channels, 16, 8, init, stride=4)
-        self.conv2 = Convolution(16, 32, 4, init, stride=2)
-        self.dense = Dense(32 * height * width, self.features, init)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return [M, 256] for images [M, (stack,) ...] of bytes."""
-        x = functional.relu(self.conv2(functional.relu(self.conv1(self._images(images)))))
-        return functional.relu(self.dense(_flat(x)))
-
-
-class NatureCNN(nn.Module):
+class NatureCNN(CNN):
     """Three convolutions and a layer of 512 units, with ReLU (Mnih et al. 2015, doi:10.1038/nature14236)."""
 
+    name = "nature_cnn"
+    layers = (Layer(32, size=8, stride=4), Layer(64, size=4, stride=2), Layer(64, size=3, stride=1))
     features = 512
-
-    def __init__(self, leaf: Leaf, init: Initializer) -> None:
-        """Create the encoder for one leaf of images.
-
-        Raises:
-            ConfigError: the images are too small.
-        """
-        super().__init__()
-        self._images = Images(leaf)
-        height, width = (side - 2 for side in _size_after_two_convolutions(leaf, "nature_cnn", least=36))
-        self.conv1 = Convolution(self._images.channels, 32, 8, init, stride=4)
-        self.conv2 = Convolution(32, 64, 4, init, stride=2)
-        self.conv3 = Convolution(64, 64, 3, init)
-        self.dense = Dense(64 * height * width, self.features, init)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return [M, 512] for images [M, (stack,) ...] of bytes."""
-        x = self._images(images)
-        for layer in (self.conv1, self.conv2, self.conv3):
-            x = functional.relu(layer(x))
-        return functional.relu(self.dense(_flat(x)))
 
 
 class _Residual(nn.Module):
@@ -184,9 +188,9 @@ class _MaxPool(nn.Module):
 
 # --- the encoders of a policy -------------------------------------------------------------------------------
 
-IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], SimpleCNN | NatureCNN | ImpalaResNet]] = {
-    "simple_cnn": SimpleCNN,
-    "nature_cnn": NatureCNN,
+IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], CNN | ImpalaResNet]] = {
+    SimpleCNN.name: SimpleCNN,
+    NatureCNN.name: NatureCNN,
     "impala_resnet": ImpalaResNet,
 }
 
