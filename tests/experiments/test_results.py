@@ -12,6 +12,7 @@ from tests.support.specs import write_spec
 
 from offbeat.core.errors import ConfigError
 from offbeat.experiments import results
+from offbeat.experiments.jobs import JobStatus
 from offbeat.experiments.report import row_of
 from offbeat.experiments.results import result_of, return_kind
 from offbeat.experiments.sessions import Session
@@ -59,6 +60,19 @@ def test_a_session_that_failed_in_an_earlier_start_counts_as_failed_until_it_is_
     assert (found["sessions"], found["finished"], found["failed"]) == (3, 1, 1)
 
 
+def test_a_row_reads_the_status_of_each_session_once(tmp_path, monkeypatch):
+    read: list[int] = []
+    status = Session.status
+
+    def noted(session: Session) -> JobStatus:
+        read.append(session.seed)
+        return status(session)
+
+    monkeypatch.setattr(Session, "status", noted)
+    row(tmp_path, [TRAINED], [TRAINED], states=["finished", "failed"])
+    assert read == [0, 1]
+
+
 def test_metrics_are_read_again_only_if_they_have_changed(tmp_path, monkeypatch):
     read: list[Path] = []
 
@@ -69,12 +83,12 @@ def test_metrics_are_read_again_only_if_they_have_changed(tmp_path, monkeypatch)
     monkeypatch.setattr(results, "read_metrics", noted)
     (trial,) = trials_of(read_spec(write_spec(tmp_path / "spec.toml")))
     session = Session(trial, 1, tmp_path)
-    assert result_of(session, None, "training") is None
+    assert result_of(session, None, "training", finished=False) is None
     session.run.path.mkdir()
     for lines in ([TRAINED], [TRAINED, EVALUATED]):
         session.run.metrics_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         for _ in range(2):
-            result = result_of(session, None, "training")
+            result = result_of(session, None, "training", finished=False)
             assert result is not None
             assert result.final_return == lines[-1]["episode_return_mean"]
     assert len(read) == 2

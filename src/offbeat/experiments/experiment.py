@@ -200,7 +200,8 @@ class Experiment:
 
     def _score(self, trial: Trial, kind: ReturnKind) -> float | None:
         """Return the mean final return of a trial; None if a session has failed, or has no return of this kind."""
-        results = [result_of(session, None, kind) for session in self.sessions(trial)]
+        sessions = self.sessions(trial)
+        results = [result_of(session, None, kind, finished=session.status() == "finished") for session in sessions]
         finals = [result.final_return for result in results if result is not None and result.finished]
         known = [final for final in finals if final is not None]
         return fmean(known) if len(known) == len(results) else None

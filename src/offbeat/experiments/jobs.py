@@ -95,10 +95,6 @@ class Job(ABC):
         finished = self.run.has_state("finished") or saved >= self.steps or limited
         return "finished" if finished else "unfinished"
 
-    def has_failed(self) -> bool:
-        """Whether the run has ended with an error, in this start or in an earlier one, and is not finished."""
-        return self.run.has_state("failed") and self.status() != "finished"
-
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
         """Whether a metrics line has reached a limit of the run that is not in env steps."""
         return False

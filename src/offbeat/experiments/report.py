@@ -29,21 +29,23 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
 
     Args:
         sessions: Sessions of the trial.
-        failed: Names of the sessions that have failed in this start.
+        failed: Names of the sessions that have failed in this start; others may have failed in an earlier one.
         target: Return to reach; None for no target.
         kind: Of which returns the row is. A session without such returns is not in their means.
     """
     trial = sessions[0].trial
-    results = [result for session in sessions if (result := result_of(session, target, kind))]
+    finished = [session for session in sessions if session.status() == "finished"]
+    results = [result_of(session, target, kind, finished=session in finished) for session in sessions]
+    unfinished = [session for session in sessions if session not in finished]
     return {
         "trial": trial.name,
         **{key: as_text(value) for key, value in trial.values.items()},
         "env": trial.env,
         "sessions": len(sessions),
-        "finished": sum(session.status() == "finished" for session in sessions),
-        "failed": sum(session.name in failed or session.has_failed() for session in sessions),
+        "finished": len(finished),
+        "failed": sum(session.name in failed or session.run.has_state("failed") for session in unfinished),
         "return_kind": kind,
-        **summary(results, with_target=target is not None),
+        **summary([result for result in results if result], with_target=target is not None),
     }
 
 

@@ -47,11 +47,17 @@ def return_kind(sessions: Iterable[Session]) -> ReturnKind:
     return "evaluation" if any(evaluated_ones) else "training"
 
 
-def result_of(session: Session, target: float | None, kind: ReturnKind) -> Result | None:
+def result_of(session: Session, target: float | None, kind: ReturnKind, *, finished: bool) -> Result | None:
     """Return the results of a session, with its returns of this kind; None before its first metrics line.
 
     The metrics are only read again if the file has changed: a search by Optuna asks for the results of all earlier
     trials before each new one.
+
+    Args:
+        session: the session.
+        target: return to reach; None for no target.
+        kind: of which returns the results are.
+        finished: whether the session is finished, by its status.
 
     Raises:
         ConfigError: its metrics lines were changed by another program.
@@ -61,7 +67,7 @@ def result_of(session: Session, target: float | None, kind: ReturnKind) -> Resul
     except FileNotFoundError:
         return None
     result = _result_in(session.run.metrics_file, (file.st_ino, file.st_size, file.st_mtime_ns), target, kind)
-    return result and replace(result, finished=session.status() == "finished")
+    return result and replace(result, finished=finished)
 
 
 @cache
