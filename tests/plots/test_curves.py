@@ -570,6 +570,14 @@ def test_the_plot_of_an_experiment_has_the_sessions_with_returns(tmp_path):
     assert runs_of(expected[0]) == [expected[0]]
 
 
+def test_an_experiment_with_a_trial_without_its_trial_toml_is_refused(tmp_path):
+    (tmp_path / "experiment.json").touch()
+    lost, _ = (make_trial(tmp_path, number, clip=0.1) for number in (0, 1))
+    (lost / "trial.toml").unlink()
+    with pytest.raises(ConfigError, match=f"{lost}/trial.toml is missing, but the trial has sessions: copy"):
+        runs_of(tmp_path)
+
+
 def test_an_experiment_without_returns_is_refused(tmp_path):
     (tmp_path / "experiment.json").touch()
     for metric in ("return", "entropy"):

@@ -330,10 +330,11 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
 
     Raises:
         NoReturns: no run is left.
-        ConfigError: the path is none of these, or a finished run without its metrics.
+        ConfigError: the path is none of these, a finished run without its metrics, or an experiment with a trial
+            without its trial.toml.
     """
     is_experiment = (path / EXPERIMENT).is_file()
-    trials = _numbered(path, "trial-", TRIAL) if is_experiment else [path] if (path / TRIAL).is_file() else []
+    trials = _trials_of(path) if is_experiment else [path] if (path / TRIAL).is_file() else []
     members = _numbered(path, "member-", "config.toml")
     if not members and not trials:
         if is_experiment:
@@ -350,6 +351,19 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
     if not drawn:
         raise _no_returns(path)
     return drawn
+
+
+def _trials_of(experiment: Path) -> list[Path]:
+    """Return the directories of the trials of an experiment; refuse one with sessions but without its trial.toml."""
+    trials = _numbered(experiment, "trial-", TRIAL)
+    for session in sorted(experiment.glob("trial-*/seed-*/config.toml")):
+        trial = session.parents[1]
+        if trial not in trials and trial.name.removeprefix("trial-").isdecimal():
+            raise ConfigError(
+                f"{trial / TRIAL} is missing, but the trial has sessions: copy the file to this place, or move {trial} "
+                "to another folder"
+            )
+    return trials
 
 
 def sessions_of(trial: Path) -> list[Path]:
