@@ -14,6 +14,7 @@ from tests.sample_envs import raising_envs
 from tests.sample_envs.run_envs import Wave
 from tests.support.runs import CommandResult, offbeat, small_arguments, small_run
 
+from offbeat.api.check import check
 from offbeat.api.train import train
 from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
@@ -167,11 +168,14 @@ class SetsDefaultDtype(Wave):
         torch.set_default_dtype(torch.float64)
 
 
-def test_an_env_that_sets_the_default_dtype_of_torch_is_refused_with_the_remedy(monkeypatch):
+@pytest.mark.parametrize(
+    "step_env", [lambda env: tested_envs.tested_env(env, UNSET, None), lambda env: check(env, steps=1)]
+)
+def test_an_env_that_sets_the_default_dtype_of_torch_is_refused_with_the_remedy(step_env, monkeypatch):
     monkeypatch.setitem(gym.registry, "Float64-v0", EnvSpec("Float64-v0", entry_point=SetsDefaultDtype))
     before = torch.get_default_dtype()
     try:
         with pytest.raises(ConfigError, match=r"default dtype is torch\.float64.*Float64-v0.*pass dtype="):
-            tested_envs.tested_env("Float64-v0", UNSET, None)
+            step_env("Float64-v0")
     finally:
         torch.set_default_dtype(before)

@@ -10,6 +10,7 @@ from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.importing import import_modules
 from offbeat.core.caller_state import caller_state
+from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import require_at_least
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.findings import Finding
@@ -40,7 +41,7 @@ def check(
         command does.
 
     Raises:
-        ConfigError: the env cannot be made, or an argument is invalid.
+        ConfigError: the env cannot be made, an argument is invalid, or torch's default dtype is not float32.
     """
     given = {**settings, **env_settings(env_kwargs, wrappers)}
     return check_with(name_of_env(env), given, steps=steps, imports=imports)
@@ -62,4 +63,5 @@ def check_with(
     with caller_state():
         import_modules(tuple(imports))
         findings = check_env(env, settings=configs.env_config(given), steps=steps, report=on_step)
+        require_default_dtype(env)
         return [finding.shown() for finding in findings]

@@ -5,7 +5,6 @@ The checks need these columns: policies and agents, sides of a league, shards, t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from offbeat.config.league import LeagueConfig
 from offbeat.config.policy_agents import owners
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
+from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import ConfigError
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
@@ -63,19 +63,8 @@ def tested_env(env_id: str, settings: EnvConfig, tasks: TaskSample | None) -> Wo
         ConfigError: the env cannot be made or stepped, or has no tasks, or torch's default dtype is not float32.
     """
     spec = preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
-    _require_default_dtype(env_id)
+    require_default_dtype(env_id)
     return spec
-
-
-def _require_default_dtype(env_id: str) -> None:
-    """Refuse another default dtype of torch than float32, which networks have. Any imported module may set it."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.get_default_dtype() != torch.float32:
-        raise ConfigError(
-            f"torch's default dtype is {torch.get_default_dtype()}, but networks are float32: leave out "
-            f"torch.set_default_dtype, which an imported module calls, perhaps that of {env_id}, and pass dtype= to "
-            "tensors instead"
-        )
 
 
 def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
