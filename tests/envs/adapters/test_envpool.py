@@ -113,14 +113,16 @@ class IgnoresLimits:
 
 
 class Library:
-    """A stand-in for EnvPool, with one env."""
+    """A stand-in for EnvPool, with an env for one agent and a game for two players."""
 
     def __init__(self) -> None:
+        specs = {"Endless-v0": ("module", "Spec", {}), "Duel-v0": ("module", "Spec", {"max_num_players": 2})}
+        self.registration = SimpleNamespace(registry=SimpleNamespace(specs=specs))
         self.config: Config | GameConfig = Config()
         self.pools: list[IgnoresLimits] = []
 
     def list_all_envs(self) -> list[str]:
-        return ["Endless-v0"]
+        return list(self.registration.registry.specs)
 
     def make_spec(self, _name: str) -> Any:
         return SimpleNamespace(config=self.config)
@@ -146,10 +148,11 @@ def test_arguments_of_a_game_that_settings_determine_are_refused(name: str, libr
         make_envs("envpool:Endless-v0", 1, seed=0, settings=settings)
 
 
-def test_envs_with_several_players_are_refused(library: Library) -> None:
+def test_envs_with_several_players_are_refused_and_not_listed(library: Library) -> None:
     library.config = Config(max_num_players=2)
-    with pytest.raises(ConfigError, match="envpool:Endless-v0 has 2 players, but only EnvPool's envs with one agent"):
-        make_envs("envpool:Endless-v0", 1, seed=0)
+    with pytest.raises(ConfigError, match="envpool:Duel-v0 has 2 players, but only EnvPool's envs with one agent"):
+        make_envs("envpool:Duel-v0", 1, seed=0)
+    assert envpool.ADAPTER.ids() == ["envpool:Endless-v0"]
 
 
 @pytest.mark.usefixtures("library")

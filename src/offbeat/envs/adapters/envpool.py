@@ -167,8 +167,10 @@ class EnvPoolAdapter:
         return _pool_of_one(env_id, settings, {"render_mode": render_mode})
 
     def ids(self) -> list[str]:
-        """Return EnvPool's ids; none if it is not installed."""
-        return [PREFIX + name for name in sorted(_envpool().list_all_envs())] if is_importable("envpool") else []
+        """Return the ids of EnvPool's envs with one agent; none if it is not installed."""
+        if not is_importable("envpool"):
+            return []
+        return [PREFIX + name for name in sorted(_envpool().list_all_envs()) if _registered_players(name) == 1]
 
 
 ADAPTER = EnvPoolAdapter()
@@ -196,8 +198,8 @@ def _plan(request: EnvRequest) -> _Plan:
     env_id, settings = request.env_id, request.settings
     if not is_importable("envpool"):
         raise ConfigError(f'{env_id} needs envpool, which is not installed: run pip install "offbeat[envpool]"')
-    if env_id not in (ids := ADAPTER.ids()):
-        raise unknown("env", env_id, ids, "Run `offbeat list envs` for a list.")
+    if request.name not in _envpool().list_all_envs():
+        raise unknown("env", env_id, ADAPTER.ids(), "Run `offbeat list envs` for a list.")
     config = _envpool().make_spec(request.name).config
     _require_one_player(env_id, config)
     _require_arguments(env_id, config, request.kwargs)
@@ -209,6 +211,12 @@ def _plan(request: EnvRequest) -> _Plan:
     if limit is not None:
         arguments["max_episode_steps"] = limit * repeats  # as the pool counts
     return _Plan(arguments, repeats, own_limit, limits)
+
+
+def _registered_players(name: str) -> int:
+    """Return the number of players of an env from EnvPool's registry: to make the configs of all envs takes minutes."""
+    *_, arguments = _envpool().registration.registry.specs[name]
+    return int(arguments.get("max_num_players", 1))
 
 
 def _require_one_player(env_id: str, config: Any) -> None:
