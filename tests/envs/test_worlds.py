@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from tests.support import scripted_worlds
 from tests.support.scripted_worlds import SPEC, Script, step
 
-from offbeat.config.env import UNSET
+from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.checking.preflight import preflight_world
@@ -242,6 +244,10 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
         (step(b=float("nan")), "agent b: observation is NaN"),
         (step(b=1)._replace(observations={"b": [1, 1]}), r"agent b: an observation of shape \(2,\) where"),
         (step(b=1, c=1)._replace(observations={"b": [1], "c": [1, 1]}), r"agent c: an observation of shape \(2,\)"),
+        (
+            step(b=1)._replace(rewards={"b": [1.0, 2.0]}),
+            "agent b: step.. returned a reward of 2 numbers for one agent, .* weigh them into one number in the env\\.",
+        ),
         (step(b=1)._replace(rewards={}), "agent b has no value in rewards: return rewards for each agent"),
         (step(b=1)._replace(terminations={"__all__": False}), "agent b has no value in terminations"),
     ],
@@ -261,6 +267,26 @@ def test_agents_without_a_decision_at_first_have_masks_in_their_infos_if_others_
     first = step(a=0, b=0)._replace(infos={"a": mask, "b": {}})
     spec = spec_of_world("script", Script(first), first, UNSET)
     assert [spec.spec_of(agent).mask for agent in "ab"] == ["action_mask", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "settings", "message"),
+    [
+        (
+            "ACTIONS",
+            gym.spaces.Box(0, 4, (1,), np.int32),
+            UNSET,
+            "agent a has actions.*: pass my_module:my_function",
+        ),
+        ("SPACE", gym.spaces.Text(5), UNSET, "agent a has observations of Text .*: pass my_module:my_function"),
+        ("SPACE", scripted_worlds.SPACE, EnvConfig(frame_stack=2), "because it has no images: omit it$"),
+    ],
+)
+def test_no_wrapper_for_one_agent_is_advised_for_the_spaces_of_a_world(name, space, settings, message, monkeypatch):
+    monkeypatch.setattr(scripted_worlds, name, space)
+    first = step(a=0, b=0)
+    with pytest.raises(ConfigError, match=message):
+        spec_of_world("script", Script(first), first, settings)
 
 
 def test_agents_of_one_policy_must_have_equal_spaces():

@@ -32,20 +32,23 @@ class Finding:
         return replace(self, problem=as_shown(self.problem), remedy=as_shown(self.remedy))
 
 
-def check_ends(reward: Any, terminated: Any, truncated: Any) -> Iterator[Finding]:
-    """Yield the faults of a reward and of the two flags that `step` returned with it."""
-    yield from _check_reward(reward)
+def check_ends(reward: Any, terminated: Any, truncated: Any, *, in_world: bool = False) -> Iterator[Finding]:
+    """Yield the faults of a reward and of the two flags that `step` returned with it.
+
+    `in_world`: whether they are those of one agent of an env with several.
+    """
+    yield from _check_reward(reward, in_world=in_world)
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
             severity: Severity = "warning" if _is_0_or_1(flag) else "error"
             yield Finding(severity, f"{name} is {kind_of(flag)}, not a bool", f"return bool({name})")
 
 
-def fault_of_ends(reward: Any, terminated: Any, truncated: Any) -> str | None:
+def fault_of_ends(reward: Any, terminated: Any, truncated: Any, *, in_world: bool = False) -> str | None:
     """Return the first of these faults with its remedy, as one sentence; None if there is none."""
-    if (several := _several_rewards(reward)) is not None:
+    if (several := _several_rewards(reward, in_world=in_world)) is not None:
         return f"{several.problem}. {several.remedy}"
-    faults = check_ends(reward, terminated, truncated)
+    faults = check_ends(reward, terminated, truncated, in_world=in_world)
     fault = next((fault for fault in faults if fault.severity == "error"), None)
     return None if fault is None else f"step() returned a wrong value: {fault.problem}. In the env, {fault.remedy}"
 
@@ -54,8 +57,8 @@ def _is_0_or_1(flag: Any) -> bool:
     return isinstance(flag, Integral) and flag in (0, 1)
 
 
-def _check_reward(reward: Any) -> Iterator[Finding]:
-    if (several := _several_rewards(reward)) is not None:
+def _check_reward(reward: Any, *, in_world: bool) -> Iterator[Finding]:
+    if (several := _several_rewards(reward, in_world=in_world)) is not None:
         yield several
     elif not isinstance(reward, SupportsFloat) or np.shape(np.asarray(reward)) != ():
         remedy = "return a number in every step" if reward is None else "return float(reward)"
@@ -64,11 +67,14 @@ def _check_reward(reward: Any) -> Iterator[Finding]:
         yield Finding("error", "the reward is NaN or infinite", "check for a division by zero or the log of zero")
 
 
-def _several_rewards(reward: Any) -> Finding | None:
+def _several_rewards(reward: Any, *, in_world: bool) -> Finding | None:
     """Return the finding for a reward of several numbers; None for one of another kind."""
     count = len(reward) if isinstance(reward, Mapping) else np.asarray(reward, object).size
     if count < 2 or isinstance(reward, str | bytes):
         return None
+    if in_world:
+        problem = f"step() returned a reward of {count} numbers for one agent, but each agent has one reward"
+        return Finding("error", problem, "Several objectives: weigh them into one number in the env")
     problem = (
         f"step() returned a reward of {count} numbers, for several objectives or several agents, but an env with one "
         "agent has one reward"

@@ -15,7 +15,7 @@ from offbeat.core.choices import smallest_dtype
 from offbeat.core.errors import ConfigError
 from offbeat.core.images import reduced_leaf
 from offbeat.core.types import INFO_MASK, OBSERVED_MASK, SMALLEST_IMAGE, ActionSpec, EnvSpec, Leaf
-from offbeat.envs.spaces import UNREAD, choices_of, named_spaces, shown
+from offbeat.envs.spaces import UNREAD, WRAP_WORLD, choices_of, named_spaces, shown
 
 
 def observation_leaves(
@@ -35,16 +35,18 @@ def observation_leaves(
         action: Spec of the actions, to check the shape of a mask (the key 'action_mask' of a Dict).
         settings: Which keys are left out, and how images are reduced.
         info_mask: Whether the env's infos have an action mask. It becomes the last leaf.
-        others: Observation spaces of the other agents of a world, whose keys may be left out too.
+        others: Observation spaces of all agents of a world, whose keys may be left out too; empty for an env with one
+            agent.
 
     Raises:
         ConfigError: a space or a setting is not supported, a space of choices is empty, or a mask does not have one
             flag per choice.
     """
     ignored = settings.ignore_observations
+    others = tuple(others)
     _require_keys(ignored, space, env_id, others)
     parts = [part for part in named_spaces(space) if not _is_ignored(part[0], ignored)]
-    _require_supported(parts, ignored, env_id)
+    _require_supported(parts, ignored, env_id, in_world=bool(others))
     leaves = _reduced_leaves(tuple(_leaf(*part, env_id, action) for part in parts), settings, env_id)
     if info_mask:
         leaves = (*leaves, _mask(INFO_MASK, action))
@@ -65,9 +67,10 @@ def stacked(spec: EnvSpec, stack: int) -> EnvSpec:
     if stack == 1:
         return spec
     if not any(leaf.is_image for leaf in spec.observation):
+        wrap = ", or wrap the env in gymnasium.wrappers.FrameStackObservation where it is registered"
         raise ConfigError(
-            f"frame_stack is {stack}, which is not supported by {spec.id} because it has no images: omit it, or "
-            "wrap the env in gymnasium.wrappers.FrameStackObservation where it is registered"
+            f"frame_stack is {stack}, which is not supported by {spec.id} because it has no images: omit it"
+            f"{'' if spec.agents else wrap}"
         )
     leaves = tuple(replace(leaf, stack=stack) if leaf.is_image else leaf for leaf in spec.observation)
     return replace(spec, observation=leaves)
@@ -126,7 +129,9 @@ def _require_keys(ignored: Sequence[str], space: gym.Space[Any], env_id: str, ot
             raise ConfigError(f"ignore_observations has {key!r}, which is not in the observation of {env_id}: {has}")
 
 
-def _require_supported(parts: Iterable[tuple[str, gym.Space[Any]]], ignored: Sequence[str], env_id: str) -> None:
+def _require_supported(
+    parts: Iterable[tuple[str, gym.Space[Any]]], ignored: Sequence[str], env_id: str, *, in_world: bool
+) -> None:
     """Refuse spaces that no network gets as inputs, such as text."""
     wrong = {
         name: space
@@ -136,7 +141,8 @@ def _require_supported(parts: Iterable[tuple[str, gym.Space[Any]]], ignored: Seq
     if not wrong:
         return
     which = ", ".join(f"{shown(space)} ({name})" for name, space in wrong.items())
-    wrap = "wrap the env in gymnasium.wrappers.TransformObservation, in a function that makes it"
+    wrapper = "wrap the env in gymnasium.wrappers.TransformObservation, in a function that makes it"
+    wrap = WRAP_WORLD if in_world else wrapper
     if "observation" not in wrong:
         keys = ",".join([*ignored, *map(_key, wrong)])
         wrap = f"pass --set ignore_observations={keys} to leave {'it' if len(wrong) == 1 else 'them'} out, or {wrap}"

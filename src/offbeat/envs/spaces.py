@@ -64,8 +64,17 @@ def shown(space: gym.Space[Any]) -> str:
 # --- actions ------------------------------------------------------------------------------------------------
 
 
-def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
+WRAP_WORLD = "pass my_module:my_function, a function that makes the env in a wrapper of yours with such spaces"
+"""What to do if the spaces of an env with several agents are not supported. Gymnasium's wrappers are for one agent."""
+
+
+def action_spec(space: gym.Space[Any], env_id: str, *, in_world: bool = False) -> ActionSpec:
     """Return the spec of an action space. Recorded choices count from 0, whatever the space's start.
+
+    Args:
+        space: the action space.
+        env_id: id of the env, for messages.
+        in_world: whether the space is that of one agent of an env with several.
 
     Raises:
         ConfigError: the space is not a Discrete, MultiDiscrete, MultiBinary, Box of floats, or a Dict or Tuple of
@@ -75,7 +84,7 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         raise ConfigError(f"{env_id} has actions of {shown(space)}, which is empty: leave it out of the action space")
     parts, found = children(space), choices_of(space)
     if parts:
-        return _mixed(space, [action_spec(part, env_id) for _, part in parts])
+        return _mixed(space, [action_spec(part, env_id, in_world=in_world) for _, part in parts])
     if found is not None:
         choices, start = found
         kind: Literal["discrete", "multidiscrete"] = (
@@ -85,7 +94,8 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = bounds_of(space.low), bounds_of(space.high)
         return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_env_dtype("float32", space))
-    remedy = "" if adapter_prefix(env_id) else ": wrap it in gymnasium.wrappers.TransformAction where it is registered"
+    wrapper = "" if adapter_prefix(env_id) else ": wrap it in gymnasium.wrappers.TransformAction where it is registered"
+    remedy = f": {WRAP_WORLD}" if in_world else wrapper
     raise ConfigError(
         f"{env_id} has actions of {shown(space)}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), "
         f"and Dicts and Tuples of these, are supported{remedy}"

@@ -129,16 +129,17 @@ def is_reset_without_arguments(error: BaseException) -> bool:
     )
 
 
-def check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Finding]:
+def check_parts(space: gym.Space[Any], parts: Mapping[str, Any], *, in_world: bool = False) -> Iterator[Finding]:
     """Yield the faults of what `reset` or `step` returned for one agent.
 
     Args:
         space: observation space, as `read_space` returns it: parts that policies do not get are not checked.
         parts: the values by name: 'observation' and 'info', after a step 'reward', 'terminated' and 'truncated' too.
+        in_world: whether the env has several agents.
     """
     yield from _check_observation(space, parts["observation"])
     if "reward" in parts:
-        yield from check_ends(parts["reward"], parts["terminated"], parts["truncated"])
+        yield from check_ends(parts["reward"], parts["terminated"], parts["truncated"], in_world=in_world)
     if not isinstance(parts["info"], dict):
         yield Finding("warning", f"info is {kind_of(parts['info'])}, not a dict", "return a dict, {} if it is empty")
 

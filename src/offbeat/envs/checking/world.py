@@ -190,7 +190,7 @@ class _CheckedWorld:
         yield from self._check_parts(agent, parts)
 
     def _check_parts(self, agent: str, parts: Mapping[str, Any]) -> list[Finding]:
-        findings = list(check_parts(self._spaces[agent], parts))
+        findings = list(check_parts(self._spaces[agent], parts, in_world=True))
         if not any(finding.severity == "error" for finding in findings):
             self._values[agent].add(parts)
         return findings

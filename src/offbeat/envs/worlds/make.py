@@ -194,7 +194,7 @@ def spec_of_world(env_id: str, world: World, first: WorldStep, settings: EnvConf
 
 def _agent_spec(env_id: str, world: World, agent: str, first: WorldStep, settings: EnvConfig) -> EnvSpec:
     where = f"{env_id}, agent {agent}"
-    action = action_spec(world.action_space(agent), where)
+    action = action_spec(world.action_space(agent), where, in_world=True)
     info_mask = bool(action.nvec) and _has_info_mask(world, agent, first)
     spec = EnvSpec(
         id=env_id,

@@ -96,7 +96,7 @@ class WorldState:
         """Raise ValueError for rewards or flags that NumPy would convert, such as text or None."""
         for agent in self._alive.keys() & step.rewards.keys():
             ends = step.terminations.get(agent, False), step.truncations.get(agent, False)
-            if fault := fault_of_ends(step.rewards[agent], *ends):
+            if fault := fault_of_ends(step.rewards[agent], *ends, in_world=True):
                 raise ValueError(f"agent {agent}: {fault}")
 
     def _written(self, step: WorldStep) -> list[str]:
@@ -106,7 +106,7 @@ class WorldState:
         except KeyError:
             self._require_complete(step)
             raise
-        except TypeError:
+        except (TypeError, ValueError):
             self._require_types(step)
             raise
 
