@@ -20,6 +20,7 @@ from offbeat.config.policies import PolicyConfig
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.argument_notation import flags_shown
 from offbeat.core.field_definitions import field_docstrings
 
 PAGE = Path(__file__).parent / "reference/options.md"
@@ -59,6 +60,7 @@ Exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted. A flag of `t
 of the same name, in the tables above, as it is."""
 
 
+@flags_shown()
 def page() -> str:
     """Return the whole page."""
     tables = {"run": RunConfig, "env": EnvConfig, "runtime": RuntimeConfig}

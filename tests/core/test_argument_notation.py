@@ -15,7 +15,7 @@ from tests.support.runs import offbeat as command
 import offbeat
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.argument_notation import FLAGS, FUNCTIONS, as_shown, flags_shown, in_python
+from offbeat.core.argument_notation import FLAGS, FUNCTIONS, as_shown, flags_shown, in_python, value_for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import flag_of, hints_of
 
@@ -109,6 +109,12 @@ SOURCES = Path(offbeat.__file__).parent
 def test_python_shows_arguments(written, shown):
     assert in_python(written) == shown
     assert in_python(shown) == shown
+
+
+@pytest.mark.parametrize(("shows_flags", "texts"), [(False, ["None", "True", "0.5"]), (True, ["none", "true", "0.5"])])
+def test_a_value_is_shown_as_its_reader_writes_it(shows_flags, texts):
+    with flags_shown(shows_flags):
+        assert [value_for_reader(value) for value in (None, True, 0.5)] == texts
 
 
 def test_the_command_line_shows_flags():

@@ -10,11 +10,11 @@ import numpy as np
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import defaults_of
 from offbeat.core.fields import Bound, Count, Positive
-from offbeat.core.typed_text import as_text
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import Activation
 
@@ -58,7 +58,7 @@ class ReplayActorCriticConfig(ReplayConfig):
             if (value := getattr(self, key)) != defaults_of(type(self))[key]:
                 reason = f" ({why})" if why else ""
                 raise ConfigError(
-                    f"{key} is {as_text(value)}, which is not supported by {self.title}{reason}: leave it out"
+                    f"{key} is {value_for_reader(value)}, which is not supported by {self.title}{reason}: leave it out"
                 )
         super().__post_init__()
 

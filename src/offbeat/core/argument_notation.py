@@ -21,7 +21,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from offbeat.core.typed_text import value_of
+from offbeat.core.typed_text import as_text, value_of
 
 _SWITCHES = ("average", "sampled", "trust-code")
 _LISTS = {"import": "imports", "wrapper": "wrappers"}
@@ -83,6 +83,12 @@ def flags_shown(shown: bool = True) -> Iterator[None]:
 def for_reader(flags: str, python: str) -> str:
     """Return a part of a message that is not the same for both: for the command line, or for a caller in Python."""
     return flags if _flags_shown else python
+
+
+def value_for_reader(value: object) -> str:
+    """Return a value as the reader writes it: none and true on the command line, None and True in Python."""
+    is_constant = value is None or isinstance(value, bool)
+    return for_reader(as_text(value), str(value)) if is_constant else as_text(value)
 
 
 def is_for_python() -> bool:

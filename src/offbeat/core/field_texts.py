@@ -7,6 +7,7 @@ from fractions import Fraction
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.checks import Bound, Check, Example
 from offbeat.core.field_definitions import flag_of, hints_of
 from offbeat.core.frozen_table import PlainTable
@@ -69,7 +70,7 @@ def describe(hint: Any) -> str:
         return "one of " + ", ".join(args)
     if origin in (Union, UnionType):
         inner = next(arg for arg in args if arg is not NoneType)
-        return describe(inner) + (", or none" if get_origin(_bare(inner)) is tuple else " or none")
+        return f"{describe(inner)}{',' * (get_origin(_bare(inner)) is tuple)} or {value_for_reader(None)}"
     if origin is tuple:
         return f"a comma-separated list, each item {describe(args[0])}"
     if is_dataclass(hint):

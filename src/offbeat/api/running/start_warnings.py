@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from offbeat.api.running import no_updates
+from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.errors import (
     LargeBatch,
     LearnsNothing,
@@ -19,7 +20,6 @@ from offbeat.core.errors import (
     WithoutEffect,
 )
 from offbeat.core.field_definitions import defaults_of
-from offbeat.core.typed_text import as_text
 from offbeat.metrics.text import counted
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _effectless(settings: AlgorithmSettings, env: EnvSpec, runtime: RuntimeConfi
     """Return key -> message, for the settings of a policy that have no effect and not their default."""
     defaults = defaults_of(type(settings))
     return {
-        key: f"{key} is {as_text(getattr(settings, key))}, which has no effect {why}"
+        key: f"{key} is {value_for_reader(getattr(settings, key))}, which has no effect {why}"
         for key, why in settings.without_effect(env, runtime).items()
         if getattr(settings, key) != defaults[key]
     }
