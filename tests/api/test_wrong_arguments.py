@@ -136,8 +136,8 @@ def test_a_policy_says_what_to_write_for_an_argument_of_another_library(run: off
 
 @pytest.mark.parametrize("play", [offbeat.evaluate, offbeat.watch])
 def test_a_function_that_is_no_loaded_policy_cannot_be_played(run: offbeat.Run, play: Any) -> None:
-    with pytest.raises(ConfigError, match=r"run is <built-in function print>, but a run directory, a Run or a loaded"):
-        play(print)
+    with pytest.raises(ConfigError, match=r"run is <built-in function len>, but a run directory, a Run or a loaded"):
+        play(len)
     average = offbeat.AveragePolicy([offbeat.load(run)])
     with pytest.raises(ConfigError, match=r"pass the run to offbeat\.evaluate, with average=True"):
         play(average)

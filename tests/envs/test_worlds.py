@@ -25,6 +25,9 @@ from offbeat.envs.worlds.worlds import Worlds
 
 SPEC_WITH_INFO = replace(SPEC, info=("place",))
 
+TWO_NUMBERS: Any = [1.0, 2.0]
+"""A reward that is none."""
+
 
 def worlds_of(
     *scripts: Script,
@@ -245,7 +248,7 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
         (step(b=1)._replace(observations={"b": [1, 1]}), r"agent b: an observation of shape \(2,\) where"),
         (step(b=1, c=1)._replace(observations={"b": [1], "c": [1, 1]}), r"agent c: an observation of shape \(2,\)"),
         (
-            step(b=1)._replace(rewards={"b": [1.0, 2.0]}),
+            step(b=1)._replace(rewards={"b": TWO_NUMBERS}),
             "agent b: step.. returned a reward of 2 numbers for one agent, .* weigh them into one number in the env\\.",
         ),
         (step(b=1)._replace(rewards={}), "agent b has no value in rewards: return rewards for each agent"),

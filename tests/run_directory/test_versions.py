@@ -4,17 +4,20 @@ import json
 import os
 import stat
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.support.runs import contents, files_up_to, small_run
 
 from offbeat.api.resume import resume
 from offbeat.run_directory import versions
+
+TORCH = version("torch")
+"""As pip names it: torch.__version__ has the CUDA build too, in the package from PyPI."""
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def _versions_of(run: Path, name: str = "versions.json") -> dict[str, Any]:
 def test_a_run_directory_records_packages_machine_commit_and_diff_of_the_working_directory(repository):
     run = small_run(repository / "run", steps=128).path
     recorded = _versions_of(run)
-    assert (recorded["packages"]["torch"], recorded["packages"]["numpy"]) == (torch.__version__, np.__version__)
+    assert (recorded["packages"]["torch"], recorded["packages"]["numpy"]) == (TORCH, np.__version__)
     assert recorded["git"] == {"commit": _git("rev-parse", "HEAD"), "dirty": True}
     assert recorded["machine"].keys() == {"system", "processor", "cores", "usable_cores", "memory_gb", "gpus"}
     assert recorded["machine"]["memory_gb"] > 0
@@ -74,10 +77,10 @@ def test_a_resume_adds_a_record_of_versions_and_logs_the_differences(repository)
     (repository / "agent.py").write_text("rate = 3\n")
     resume(run)
     log = (run / "log.txt").read_text()
-    assert f"torch 2.12.0 before, {torch.__version__} now" in log
+    assert f"torch 2.12.0 before, {TORCH} now" in log
     assert r"python 3.12\x1b[2K before" in log
     assert "git.diff" in log
-    assert _versions_of(run)["packages"]["torch"] == torch.__version__
+    assert _versions_of(run)["packages"]["torch"] == TORCH
     assert _versions_of(run, "versions-1.json") == recorded
     assert "+rate = 3" in (run / "git.diff").read_text()
     assert "+rate = 2" in (run / "git-1.diff").read_text()

@@ -75,6 +75,6 @@ class Recording(nn.Module):
         for key, part in parts.items():
             rows = part.tolist() if not is_tracing() else ()
             SEEN.setdefault(key, set()).update((str(part.dtype), str(row)) for row in rows)
-        flat = [part.to(torch.float32).reshape(part.shape[0], -1).mean(1, keepdim=True) for part in parts.values()]
+        flat = [leaf.to(torch.float32).reshape(leaf.shape[0], -1).mean(1, keepdim=True) for leaf in parts.values()]
         features: Tensor = self.layer(torch.stack(flat).sum(0) / 1e12)
         return features
