@@ -334,5 +334,5 @@ def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
     (tmp_path / "mine.toml").write_text("[a2c]\ngamma = 0.5\n")
     monkeypatch.setattr("offbeat.config.preset_files._presets", lambda: tmp_path)
     monkeypatch.setattr("offbeat.config.preset_files.ALGORITHMS", {"ppo": None, "a2c": None})
-    with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run `offbeat train a2c ENV`"):
+    with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: train with a2c, or"):
         resolve("ppo", "CartPole-v1", preset="mine")

@@ -32,7 +32,10 @@ from offbeat.experiments.spec_notation import in_spec
         ("pass --max-lag 0 or more", "pass max_lag = 0 or more"),
         ("pass --actors N, and", "pass actors = N, and"),
         ("pass --import my_module if", 'pass imports = ["my_module"] if'),
-        ("pass another --runtime, or leave it out", "pass another --runtime, or leave it out"),
+        ("pass another --runtime, or leave it out", "pass another runtime, or leave it out"),
+        ("leave out --policies and the tables", "leave out policies and the tables"),
+        ("leave out --wrapper, or", "leave out wrappers, or"),
+        ("pass, for example, --workers 2", "pass, for example, workers = 2"),
         ("pass --trust-code, or", "pass --trust-code, or"),
         (
             "run `offbeat check MyEnv-v0 --set frame_stack=4` first",

@@ -316,6 +316,13 @@ def test_an_env_that_refuses_the_arguments_of_a_trial_is_refused_with_the_trial(
         try_envs(trials_of(tried), tried)
 
 
+def test_a_gpu_that_is_missing_is_reported_as_a_setting_of_the_spec(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    on_gpu = spec(settings={**TINY, "device": "cuda"})
+    with pytest.raises(ConfigError, match=r'^a.toml, CartPole-v1: device is cuda, .*: pass device = "cpu"$'):
+        try_envs(trials_of(on_gpu), on_gpu)
+
+
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
 
 

@@ -68,7 +68,7 @@ def _tables_in(path: Path) -> Mapping[str, Any]:
     if tables or not isinstance(own, Mapping) or not own:
         found = f"has {', '.join(tables)}" if tables else "has no policy"
         raise ConfigError(
-            f"policies: {path} {found}, but only tables [policies.NAME] are expected: give settings of the run as "
-            "flags or with --set"
+            f"policies: {path} {found}, but only tables [policies.NAME] are expected: settings of the run "
+            "do not belong in this file"
         )
     return own

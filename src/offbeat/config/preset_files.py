@@ -46,8 +46,7 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
     for table in [table for table in tables if table in ALGORITHMS and table != algorithm]:
         if not _extends(algorithm, table):
             raise ConfigError(
-                f"preset {name!r} is for {table}, not {algorithm}: run `offbeat train {table} ENV`, or leave out "
-                "--preset"
+                f"preset {name!r} is for {table}, not {algorithm}: train with {table}, or leave out --preset"
             )
         tables[algorithm] = tables.pop(table)
     tables.setdefault("run", {})["preset"] = name

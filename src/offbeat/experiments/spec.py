@@ -21,6 +21,7 @@ from offbeat.core.fields import Natural
 from offbeat.core.toml_files import read_toml
 from offbeat.experiments.search import MOST_SESSIONS, Search, SessionCount, expect, read_search, refuse_duplicates
 from offbeat.experiments.setting_types import for_settings
+from offbeat.experiments.spec_notation import with_place
 
 _KEYS = {
     "algorithm": str,
@@ -163,7 +164,10 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     if "algorithm" not in top:
         raise ConfigError(f'{where} names no algorithm: write for example algorithm = "ppo" at its top')
     import_modules(top.get("imports", ()))
-    algorithm_entry(top["algorithm"])
+    try:
+        algorithm_entry(top["algorithm"])
+    except ConfigError as error:
+        raise with_place(where, error) from error
     settings = _with_flat_keys(_table(where, tables, "settings"))
     searched = _table(where, tables, "search")
     if isinstance(searched.get("over"), dict):

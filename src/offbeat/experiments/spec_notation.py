@@ -6,9 +6,10 @@ Messages are written with flags (core/argument_notation.py). A user who wrote a 
     --set hidden_sizes=64,64              as  hidden_sizes = [64, 64]
     --runtime threads                     as  runtime = "threads"
     --env-kwargs size=8                   as  env.kwargs.size = 8
+    another --runtime                     as  another runtime
     a comma-separated list                as  a list
 
-and leaves commands between backticks, flags without a value, and the flags of `offbeat run` itself.
+and leaves commands between backticks, and the flags of `offbeat run` itself.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import re
 from offbeat.core.argument_notation import NOTATION, is_value, pairs_in, split_full_stop
 from offbeat.core.errors import ConfigError
 
-_OF_THE_COMMAND = ("trust-code", "workers")
+_OF_THE_COMMAND = ("progress", "trust-code")
 """Flags of `offbeat run`."""
+_OF_PAIRS = ("env-kwargs", "set")
+"""Flags whose values are pairs. In a text without one, they stay: no key of a spec has their name."""
 _KEYS = {"import": "imports", "wrapper": "wrappers"}
 """Flags that are given once for each item -> the key, whose value is a list."""
 
@@ -30,15 +33,9 @@ def in_spec(message: str) -> str:
     return NOTATION.sub(_assignment, message)
 
 
-def with_file(where: str, run: str, error: ConfigError) -> ConfigError:
-    """Return the error of a run with the file of its spec, and its settings as they are written in TOML.
-
-    Args:
-        where: the file.
-        run: which of its runs this is.
-        error: the error.
-    """
-    return ConfigError(f"{where}, {run}: {in_spec(error.args[0])}")
+def with_place(where: str, error: ConfigError) -> ConfigError:
+    """Return an error with its place, the file of the spec and what in it is wrong, and its settings as in TOML."""
+    return ConfigError(f"{where}: {in_spec(error.args[0])}")
 
 
 def _assignment(found: re.Match[str]) -> str:
@@ -49,13 +46,20 @@ def _assignment(found: re.Match[str]) -> str:
         return _assignments(pairs, "env.kwargs." if found["arguments"] else "")
     if found["list"]:
         return "a list"
-    flag, value = found["flag"], found["value"]
-    if flag is None or flag in _OF_THE_COMMAND or value is None:
+    if found["flag"] in (None, *_OF_THE_COMMAND, *_OF_PAIRS):
         return found[0]
+    return _of_flag(found["flag"], found["value"])
+
+
+def _of_flag(flag: str, value: str | None) -> str:
+    """Return the key of a flag with the value; if the word after the flag is not one, with this word."""
+    key = _KEYS.get(flag, flag.replace("-", "_"))
+    if value is None:
+        return key
     text, end = split_full_stop(value)
     if flag in _KEYS:
-        return f"{_KEYS[flag]} = [{_toml(text)}]{end}"
-    return f"{flag.replace('-', '_')} = {_toml(text)}{end}" if is_value(value) else found[0]
+        return f"{key} = [{_toml(text)}]{end}"
+    return f"{key} = {_toml(text)}{end}" if is_value(value) else f"{key} {value}"
 
 
 def _assignments(text: str, table: str) -> str:

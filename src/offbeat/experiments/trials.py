@@ -19,7 +19,7 @@ from offbeat.core.toml_files import read_toml
 from offbeat.core.typed_text import as_text, change_text
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
-from offbeat.experiments.spec_notation import with_file
+from offbeat.experiments.spec_notation import with_place
 
 if TYPE_CHECKING:
     from offbeat.core.tasks import TaskSample
@@ -125,7 +125,8 @@ def config_of(spec: Spec, env: str, settings: Mapping[str, Any]) -> Config:
 def _named(where: str, kind: str, env: str, values: Values, error: ConfigError) -> ConfigError:
     """Return an error with the file, and with the env and the searched values of its trial, or other `kind`."""
     tried = ", ".join(f"{key} {as_text(value)}" for key, value in values.items())
-    return with_file(where, f"a {kind} on {env} with {tried}" if tried else env, error)
+    run = f"a {kind} on {env} with {tried}" if tried else env
+    return with_place(f"{where}, {run}", error)
 
 
 def try_envs(trials: list[Trial], spec: Spec, *, kind: str = "trial", elsewhere: bool = False) -> list[TestedEnvs]:
@@ -155,14 +156,14 @@ def try_envs(trials: list[Trial], spec: Spec, *, kind: str = "trial", elsewhere:
             tested = columns_of(config, specs[envs])
             found.append(tested)
             require_sources(tested.config, {name: _policy_spec(tested, name) for name in tested.policies})
+            if not elsewhere:
+                device_of(config)
         except ConfigError as error:
             refused = envs not in specs and isinstance(error.__cause__, _OF_ARGUMENTS)
             hint = _hint_on_ranges(spec) if refused else ""
             text = f"{without_full_stop(error)}. {hint}" if hint else str(error)
             named = _named(spec.where, kind, trial.env, trial.values, ConfigError(text))
             raise with_notes_of(named, error) from error
-        if not elsewhere:
-            device_of(config)
     return found
 
 

@@ -21,7 +21,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.setting_types import kind_of, setting_hints
 from offbeat.experiments.spec import Spec
-from offbeat.experiments.spec_notation import with_file
+from offbeat.experiments.spec_notation import with_place
 from offbeat.experiments.trials import config_of
 from offbeat.metrics.names import METRICS
 from offbeat.population.mutation import ROLE, Genome, Values, shown
@@ -267,7 +267,8 @@ def _config(spec: Spec, settings: PopulationSettings, values: Values) -> Config:
     try:
         return config_of(spec, spec.envs[0], _run_settings(spec, settings, values))
     except ConfigError as error:
-        raise with_file(spec.where, f"a member with {shown(values)}" if values else spec.envs[0], error) from error
+        run = f"a member with {shown(values)}" if values else spec.envs[0]
+        raise with_place(f"{spec.where}, {run}", error) from error
 
 
 def _settings_values(spec: Spec, population: PopulationSpec) -> Values:
