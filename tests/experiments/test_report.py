@@ -24,8 +24,8 @@ def trials_in(experiment: Path, count: int) -> list[Path]:
     for trial in trials:
         run = trial / "seed-1"
         run.mkdir(parents=True)
-        for file in (trial / "trial.toml", run / "config.toml"):
-            file.touch()
+        (trial / "trial.toml").touch()
+        (run / "config.toml").write_text("[run]\nseed = 1\n")
         (run / "metrics.jsonl").write_text('{"env_steps": 1, "episode_return_mean": 2.0}\n')
     (experiment / "experiment.json").touch()
     return trials
@@ -54,7 +54,8 @@ def test_graphs_are_drawn_again_only_after_new_metrics(tmp_path, monkeypatch):
 def test_an_experiment_with_a_finished_session_without_its_metrics_is_not_plotted_and_says_why(tmp_path):
     run = RunDirectory(tmp_path / "trial-000/seed-1")
     run.path.mkdir(parents=True)
-    for file in (run.path.parent / "trial.toml", run.config_file, tmp_path / "experiment.json"):
+    run.config_file.write_text("[run]\nseed = 1\n")
+    for file in (run.path.parent / "trial.toml", tmp_path / "experiment.json"):
         file.touch()
     said: list[str] = []
     report.plot_experiment(tmp_path, [run.path.parent], said.append)

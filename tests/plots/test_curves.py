@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -538,6 +539,14 @@ def test_a_session_of_a_trial_with_settings_that_a_resume_has_changed_has_a_curv
     assert legend(draw_runs(runs))[:2] == ["clip 0.2 (seed 9)", "clip 0.3 (seed 10)"]
 
 
+def test_a_copy_of_a_session_under_another_number_is_left_out_and_named(tmp_path):
+    trial = make_trial(tmp_path, 0)
+    copytree(trial / "seed-9", trial / "seed-11")
+    said: list[str] = []
+    assert runs_of(trial, notify=said.append) == [trial / "seed-9", trial / "seed-10"]
+    assert [message.rpartition(": ")[2] for message in said] == [str(trial / "seed-11")]
+
+
 def test_trials_of_equal_settings_have_separate_curves(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1))]
     assert legend(draw_runs(runs))[:2] == ["trial-000", "trial-001"]
@@ -680,7 +689,7 @@ def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
 @pytest.mark.parametrize("metrics", ["return", "entropy"])
 @pytest.mark.parametrize("as_trial", [False, True])
 def test_a_finished_run_whose_metrics_are_missing_is_refused_also_beside_another(tmp_path, metrics, as_trial):
-    runs = [make_run(tmp_path / f"seed-{seed}") for seed in (1, 2)]
+    runs = [make_run(tmp_path / f"seed-{seed}", seed=seed) for seed in (1, 2)]
     if as_trial:
         (tmp_path / "trial.toml").write_text("")
     RunDirectory(runs[1]).write_status("finished")

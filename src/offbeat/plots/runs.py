@@ -16,6 +16,7 @@ from offbeat.config.config_file import read_tables
 from offbeat.config.run_config import LIMITS, REPORTING
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.core.errors import ConfigError
+from offbeat.core.messages import ignore
 from offbeat.core.types import DEFAULT_POLICY, F64, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
@@ -321,12 +322,13 @@ def read_each(
     return found
 
 
-def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
+def runs_of(path: Path, metrics: Sequence[str] = (RETURN,), notify: Callable[[str], None] = ignore) -> list[Path]:
     """Return the run directories to plot: a run itself, or those of a trial, an experiment or a population.
 
     Args:
         path: Path of a run, a trial, an experiment or a population.
         metrics: What is plotted. If the return is among them, runs without returns are left out.
+        notify: Called with a message that names the copies of sessions that are left out.
 
     Raises:
         NoReturns: no run is left.
@@ -344,7 +346,7 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
         if RETURN in metrics and not has_returns(path):
             raise _no_returns_of_run(path)
         return [path]
-    sessions = members or [session for trial in trials for session in sessions_of(trial)]
+    sessions = members or _without_copies([session for trial in trials for session in sessions_of(trial)], notify)
     for session in sessions:
         _require_metrics(session)
     drawn = [session for session in sessions if RETURN not in metrics or has_returns(session)]
@@ -369,6 +371,19 @@ def _trials_of(experiment: Path) -> list[Path]:
 def sessions_of(trial: Path) -> list[Path]:
     """Return the run directories of a trial, sorted by seed."""
     return _numbered(trial, "seed-", "config.toml")
+
+
+def _without_copies(sessions: Sequence[Path], notify: Callable[[str], None]) -> list[Path]:
+    """Leave out sessions that were copied to the number of another seed: their returns would count twice."""
+    own = [session for session in sessions if session.name == f"seed-{_seed_of(session)}"]
+    if copies := [session for session in sessions if session not in own]:
+        notify(f"left out, because the seed in config.toml is not that of the folder: {', '.join(map(str, copies))}")
+    return own
+
+
+def _seed_of(session: Path) -> object:
+    with refuse_changed(session):
+        return read_tables(session / "config.toml")["run"]["seed"]
 
 
 def _numbered(folder: Path, prefix: str, file: str) -> list[Path]:
