@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ TITLE: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 """Style of a title."""
 _LACKS_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
 """Start of matplotlib's warning of a character that the font lacks."""
+_LACKS_GLYPH_BESIDE_FORMULA = re.compile(r"Font .* does not have a glyph for .* \[U\+([0-9a-f]+)\]")
+"""Start of the line that matplotlib logs instead, for each such character of a text with a formula."""
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -97,10 +100,10 @@ def write_figure(figure: Figure, out: Path, notify: Callable[[str], None], flag:
 @contextmanager
 def _lacking_glyphs_named(notify: Callable[[str], None]) -> Iterator[None]:
     """Name the characters that the font lacks in one message. Matplotlib warns of each of them, several times."""
-    with warnings.catch_warnings(record=True) as caught:
+    lacking: list[str] = []
+    with warnings.catch_warnings(record=True) as caught, _glyphs_beside_formulas_added(lacking):
         warnings.filterwarnings("always", _LACKS_GLYPH.pattern)
         yield
-    lacking: list[str] = []
     for each in caught:
         if found := _LACKS_GLYPH.match(str(each.message)):
             lacking.append(chr(int(found[1])))
@@ -108,9 +111,26 @@ def _lacking_glyphs_named(notify: Callable[[str], None]) -> Iterator[None]:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     if lacking:
         notify(
-            f"the font of the picture lacks {' '.join(dict.fromkeys(lacking))}, so it shows boxes in their place: set "
-            "font.family in matplotlib's file matplotlibrc to a font that has them"
+            f"the font of the picture lacks {' '.join(dict.fromkeys(lacking))}, so it shows other signs in their "
+            "place: set font.family in matplotlib's file matplotlibrc to a font that has them"
         )
+
+
+@contextmanager
+def _glyphs_beside_formulas_added(lacking: list[str]) -> Iterator[None]:
+    """Add the characters that the font lacks in texts with formulas to a list, in place of matplotlib's log lines."""
+
+    def is_of_something_else(record: logging.LogRecord) -> bool:
+        if found := _LACKS_GLYPH_BESIDE_FORMULA.match(record.getMessage()):
+            lacking.append(chr(int(found[1], 16)))
+        return found is None
+
+    log = logging.getLogger("matplotlib.mathtext")
+    log.addFilter(is_of_something_else)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_of_something_else)
 
 
 def save_figure(figure: Figure, out: Path, notify: Callable[[str], None]) -> None:
