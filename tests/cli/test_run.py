@@ -329,6 +329,16 @@ def test_the_spec_that_an_experiment_has_saved_continues_it(folder):
     assert "trial-000/seed-1: skip" in said.out, said
 
 
+@pytest.mark.parametrize("run", ["trial-000/seed-1", "member-000"])
+def test_a_spec_beside_the_runs_of_an_experiment_without_its_record_is_refused(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    write_spec(tmp_path / "spec.toml", seeds=[1])
+    (tmp_path / run).mkdir(parents=True)
+    (tmp_path / run / "config.toml").touch()
+    assert "not its experiment.json" in refused(tmp_path, "spec.toml")
+    assert offbeat("run", "spec.toml", "--dir", "again", "--dry-run").code == 0
+
+
 def test_comments_and_more_seeds_do_not_make_another_experiment(folder):
     write_spec(folder / "spec.toml", seeds=[3, 1])
     (folder / "spec.toml").write_text("# now with another seed\n" + spec_text(seeds=[3, 1]))

@@ -32,6 +32,7 @@ from tests.support.populations import (
 from tests.support.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
 from tests.support.thorough import thorough
 
+from offbeat.cli.run import _PopulationCommand
 from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
@@ -277,6 +278,11 @@ def test_a_dry_run_prints_the_evaluation_of_a_member_whose_training_has_ended(tm
     done = {job.member for job in one.known_jobs() if isinstance(job, Scoring)}
     assert done
     assert done == {member for member in range(3) if (one.path / f"member-{member:03}").exists()}
+
+
+def test_a_dry_run_of_a_finished_population_skips_each_member(finished, capsys):
+    _PopulationCommand(finished).print_plan(2)
+    assert capsys.readouterr().out.splitlines()[:-1] == [f"member-{member:03}: skip" for member in range(3)]
 
 
 def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_winner(finished, winner):

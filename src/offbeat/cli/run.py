@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,11 +89,23 @@ class RunSpec:
         return exit_code
 
     def _default_directory(self) -> Path:
-        """Return the directory of the experiment that the spec was saved in, or a new one with the name of the spec."""
+        """Return the directory of the experiment that the spec was saved in, or a new one with the name of the spec.
+
+        Raises:
+            ConfigError: the spec is beside runs of an experiment that has lost its record.
+        """
+        from offbeat.core.errors import ConfigError
         from offbeat.run_directory.names import EXPERIMENT, SPEC
 
-        saved = self.spec.name == SPEC and (self.spec.parent / EXPERIMENT).is_file()
-        return self.spec.parent if saved else Path("experiments") / self.spec.stem
+        folder = self.spec.parent
+        if self.spec.name == SPEC and (folder / EXPERIMENT).is_file():
+            return folder
+        if self.spec.name == SPEC and _has_runs(folder):
+            raise ConfigError(
+                f"the folder of {self.spec} has runs of an experiment or a population, but not its {EXPERIMENT}, "
+                "without which they cannot continue: restore this file, or pass --dir with a new folder to start again"
+            )
+        return Path("experiments") / self.spec.stem
 
     def _read(self, path: Path, *, elsewhere: bool) -> _ExperimentCommand | _PopulationCommand:
         """Read and check the spec.
@@ -194,8 +207,12 @@ class _PopulationCommand:
         return self.population.configs
 
     def print_plan(self, jobs: int) -> None:
-        """Print each member with its first values and the command of its next generation, if that is known."""
+        """Print each member that has finished, or else with its values and its next command, if these are known."""
+        from offbeat.population.members import member_name
+
         population = self.population
+        for member in population.finished_members():
+            print(f"{member_name(member)}: skip")
         for job in population.known_jobs():
             print(f"{job.name}: {job.about}\n  offbeat {shlex.join(job.arguments())}")
         plan = population.plan
@@ -225,6 +242,11 @@ class _PopulationCommand:
             winner = RunDirectory(path / "winner")
             print(f"  next: {winner.next_command('eval')}\n        {winner.next_command('watch')}")
         return result.exit_code
+
+
+def _has_runs(folder: Path) -> bool:
+    """Whether there are runs of an experiment or of a population in a folder."""
+    return any(chain(folder.glob("trial-*/seed-*/config.toml"), folder.glob("member-*/config.toml")))
 
 
 def _print_note_on_policies(configs: Sequence[Config]) -> None:

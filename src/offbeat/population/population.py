@@ -103,6 +103,11 @@ class Population:
         ledger = Ledger.read(self.path / LEDGER)
         return Family(self.plan.settings, self.plan.genome, self.plan.seed, ledger)
 
+    def finished_members(self) -> list[int]:
+        """Return the members that have ended all generations."""
+        ended = self.family().ledger.finished
+        return [member for member in range(self.plan.members) if ended(member) == self.plan.generations]
+
     def known_jobs(self) -> list[Job]:
         """Return the next job of each member for which all decisions are known."""
         family = self.family()
