@@ -55,6 +55,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     ({"table": {"gap_std": -1}}, ["gap_std is -1", "at least 0"]),
     ({"table": {"mutation_rate": 2}}, ["mutation_rate is 2"]),
     ({"table": {"objective": "return_meen"}}, ["unknown objective 'return_meen'", "'return_mean'"]),
+    ({"table": {"objective": "info/"}}, ["the objective is info/", "objective = 'info/success'"]),
     ({"table": {"mutate": None}}, ["nothing to mutate"]),
     (mutate(lr=RATE), ["unknown key 'lr'. It is a name of RLlib, and offbeat calls it learning_rate."]),
     (mutate(learning_rat=RATE), ["unknown key 'learning_rat'", "'learning_rate'"]),

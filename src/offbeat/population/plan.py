@@ -171,6 +171,11 @@ def _require_objective(spec: Spec, settings: PopulationSettings) -> None:
             f"{spec.where}: the objective is {objective}, which can be the score of weights that a copy has replaced: "
             f"write objective = {remedy!r}"
         )
+    if objective.startswith(INFO) and not all(objective.split("/")):
+        raise ConfigError(
+            f"{spec.where}: the objective is {objective}, which lacks the name of a number in the infos: write, for "
+            "example, objective = 'info/success'"
+        )
     path = algorithm_entry(spec.algorithm).algorithm
     own = not (isinstance(path, str) and path.startswith("offbeat."))
     if number not in known and not objective.startswith(INFO) and not own:
