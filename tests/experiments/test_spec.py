@@ -74,7 +74,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"seeds": 3}, ["seeds is 3", "seeds = [3]", "sessions = 3"]),
     ({"algo": "ppo"}, ["unknown key 'algo'", "'algorithm'"]),
     ({"steps": 9}, ["unknown key 'steps'", "belong under [settings]"]),
-    ({"seeds": [-1]}, ["seeds is [-1]", "at least 0"]),
+    ({"seeds": [-1]}, ["seeds is [-1], but a list, each item a whole number at least 0"]),
     ({"seeds": None, "sessions": 0}, ["sessions is 0", "at least 1"]),
     ({"seeds": None, "sessions": 10**10}, ["sessions is 10000000000", "at most 100000"]),
     ({"target_return": "much"}, ["target_return is 'much'", "a number"]),
@@ -94,6 +94,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"settings": {"progress": "none"}}, ["progress is under [settings]", "--progress to `offbeat run`"]),
     ({"search": {"over": {"gamma": {"min": 0.9, "max": 1}}}}, ["unknown key 'min'", "low and high", "low = 1e-4"]),
     ({"search": {}}, ["nothing to search over", "[search.over]"]),
+    ({"search": {"over": ["gamma"]}}, ["over is ['gamma'], but a table is expected: write [search.over]"]),
     ({"search": {"methud": "grid"}}, ["unknown key 'methud'", "'method'"]),
     ({"search": {"method": "gird", **grid(gamma=[0.9])}}, ["method is 'gird'", "grid, random, optuna"]),
     ({"search": {"trials": 3, **grid(gamma=[0.9])}}, ["leave out trials", "random"]),
@@ -141,6 +142,11 @@ def test_an_invalid_spec_is_refused_with_the_remedy(changes, says):
         spec(**changes)
     assert [fragment for fragment in says if fragment not in str(refused.value)] == [], refused.value
     assert "--set" not in str(refused.value)
+
+
+def test_a_spec_file_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "a.toml").write_text(spec_text(), encoding="utf-8-sig")
+    assert read_spec(tmp_path / "a.toml").identity() == spec().identity()
 
 
 def test_a_spec_file_that_is_missing_or_invalid_toml_is_refused(tmp_path):

@@ -31,7 +31,7 @@ def read_toml(path: Path, name: str, *, if_unreadable: str, if_invalid: str) -> 
             raise ConfigError(f"{name} cannot be read (it is not a file): {if_unreadable}")
         if (size := path.stat().st_size) > MOST_BYTES:
             raise ConfigError(f"{name} has {size} bytes, but at most {MOST_BYTES} are expected: {if_unreadable}")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except OSError as error:
         why = "it does not exist" if isinstance(error, FileNotFoundError) else error.strerror
         raise ConfigError(f"{name} cannot be read ({why}): {if_unreadable}") from None

@@ -19,6 +19,7 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.core.field_texts import describe
 from offbeat.core.fields import Bound, Natural, build, read
 from offbeat.core.seeding import stream
+from offbeat.experiments.spec_notation import in_spec
 
 Values = dict[str, Any]
 """Key -> value of one trial, for the keys that are searched over."""
@@ -210,8 +211,13 @@ def read_search(where: str, table: Mapping[str, Any]) -> Search:
         if key not in known:
             raise unknown("key", key, known, f"{where}: keys to search over belong under [search.over].")
     method = expect(where, "method", table.get("method", "grid"), Method)
-    over = table.get("over")
-    if not isinstance(over, dict) or not over:
+    over = table.get("over", {})
+    if not isinstance(over, dict):
+        raise ConfigError(
+            f"{where}: over is {over!r}, but a table is expected: write [search.over], and its keys below with the "
+            "values of each"
+        )
+    if not over:
         raise ConfigError(
             f"{where}: [search] has nothing to search over: add [search.over] with for example "
             "learning_rate = [1e-3, 1e-4]"
@@ -229,7 +235,7 @@ def expect(where: str, key: str, value: object, hint: Any) -> Any:
     try:
         return read(key, value, hint)
     except ConfigError:
-        raise ConfigError(f"{where}: {key} is {value!r}, but {describe(hint)} is expected") from None
+        raise ConfigError(f"{where}: {key} is {value!r}, but {in_spec(describe(hint))} is expected") from None
 
 
 def refuse_duplicates(
