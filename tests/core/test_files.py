@@ -38,6 +38,7 @@ def test_a_relative_path_is_refused_after_the_current_folder_was_deleted(tmp_pat
         (errno.ENOSPC, "", "free some disk space"),
         (errno.EDQUOT, "pass another file", "free some disk space, or pass another file"),
         (errno.EFBIG, "", "raise the limit of file sizes (`ulimit -f`)"),
+        (errno.EMFILE, "", "raise the limit of open files (`ulimit -n`)"),
         (errno.EROFS, "", "make the folder writable"),
         (errno.EIO, "pass another file", "pass another file"),
         (errno.EIO, "", "remove the cause"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.runs import files_up_to
 from tests.support.thorough import examples
 
 from offbeat.core.errors import ConfigError
@@ -162,16 +164,49 @@ def test_arrays_larger_than_the_available_memory_are_refused_with_a_remedy():
 
 def test_arrays_that_exactly_fit_the_available_memory_are_accepted(monkeypatch):
     slabs: list[Slab] = [("rows", (1000,), "float32")]
-    monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs))
+    monkeypatch.setattr(arena_module, "usable_memory", lambda _: arena_bytes(slabs))
     require_bytes(arena_bytes(slabs), "rows need", "type fewer")
-    monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs) - 1)
+    monkeypatch.setattr(arena_module, "usable_memory", lambda _: arena_bytes(slabs) - 1)
     with pytest.raises(ConfigError, match=r"need 4,032 bytes, but only 4,031 bytes of memory are free: type fewer"):
         require_bytes(arena_bytes(slabs), "rows need", "type fewer")
 
 
 def test_no_array_is_refused_where_the_available_memory_is_unknown(monkeypatch):
-    monkeypatch.setattr(arena_module, "usable_memory", lambda: None)
+    monkeypatch.setattr(arena_module, "usable_memory", lambda _: None)
     require_bytes(2**47, "the slots need", "type a smaller unroll_length")
+
+
+@pytest.fixture
+def address_space_is_limited() -> Iterator[None]:
+    """A process that can map about 100 MB more."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 10**8, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.usefixtures("address_space_is_limited")
+def test_the_limit_of_address_space_counts_as_memory_except_for_bytes_in_other_processes():
+    with pytest.raises(ConfigError, match=r"rows need 200\.0 MB, but only [\d.]+ MB of memory are free: type fewer"):
+        require_bytes(2 * 10**8, "rows need", "type fewer")
+    require_bytes(2 * 10**8, "rows need", "type fewer", in_other_processes=19 * 10**7)
+
+
+@pytest.mark.usefixtures("address_space_is_limited")
+@pytest.mark.parametrize("arena", [private_arena, SharedArena])
+def test_an_arena_that_the_limit_of_address_space_forbids_is_refused_with_a_remedy(arena):
+    message = r"refuses 200\.0 MB of (shared )?memory for arrays \(Cannot allocate memory\): .* \(`ulimit -v`\)"
+    with pytest.raises(ConfigError, match=message):
+        arena([("rows", (2 * 10**8,), "uint8")])
+
+
+def test_a_shared_arena_that_the_limit_of_file_sizes_forbids_is_refused_with_a_remedy():
+    message = r"refuses 200\.0 MB of shared memory for arrays \(File too large\): raise .* \(`ulimit -f`\)"
+    with files_up_to(1000), pytest.raises(ConfigError, match=message):
+        SharedArena([("rows", (2 * 10**8,), "uint8")])
 
 
 MEMINFO = "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable: 5000 kB\n"

@@ -19,12 +19,19 @@ GivenPath = str | os.PathLike[str]
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some disk space"),
     errno.EFBIG: "raise the limit of file sizes (`ulimit -f`)",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENOMEM: "free some memory, or raise the limit of memory (`ulimit -v`)",
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make the folder writable"),
 }
 
 
 def remedy_for(error: OSError, otherwise: str = "") -> str:
-    """Return what to do after a file could not be written, for a message; `otherwise`: what always helps."""
+    """Return what to do after a file could not be written or memory not be reserved, for a message.
+
+    Args:
+        error: the error of the system.
+        otherwise: what always helps.
+    """
     return ", or ".join(filter(None, (_REMEDIES.get(error.errno or 0), otherwise))) or "remove the cause"
 
 

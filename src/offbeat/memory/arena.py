@@ -8,12 +8,15 @@ any case when the run's processes have ended.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 from offbeat.core.allocator import return_freed_memory
 from offbeat.core.closing import closed_on_error
 from offbeat.core.errors import ConfigError
+from offbeat.core.files import remedy_for
 from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
 
@@ -43,9 +47,14 @@ def slab_spans(slabs: Iterable[Slab]) -> Iterator[tuple[Slab, slice]]:
 
 
 def private_arena(slabs: Iterable[Slab]) -> Tree:
-    """Return zeroed arrays by name, in memory of this process only."""
-    slabs = list(slabs)
-    block = np.zeros(arena_bytes(slabs) + ALIGNMENT, np.uint8)
+    """Return zeroed arrays by name, in memory of this process only.
+
+    Raises:
+        ConfigError: the system refuses the memory.
+    """
+    slabs = tuple(slabs)
+    with _refusal_explained("memory", slabs):
+        block = np.zeros(arena_bytes(slabs) + ALIGNMENT, np.uint8)
     return _arrays_in(slabs, block[-block.ctypes.data % ALIGNMENT :])
 
 
@@ -53,12 +62,18 @@ class SharedArena:
     """Zeroed arrays in memory that other processes can map with `attach`."""
 
     def __init__(self, slabs: Iterable[Slab]) -> None:
+        """Reserve the memory.
+
+        Raises:
+            ConfigError: the system refuses it. A limit of file sizes also applies to it.
+        """
         self.slabs = tuple(slabs)
-        self.fd = _nameless_file()
-        """File descriptor for child processes (`pass_fds`). It stays open for processes that start later."""
-        with closed_on_error([self]):
-            os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
-            self.arrays = attach(self.fd, self.slabs)
+        with _refusal_explained("shared memory", self.slabs):
+            self.fd = _nameless_file()
+            """File descriptor for child processes (`pass_fds`). It stays open for processes that start later."""
+            with closed_on_error([self]):
+                os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
+                self.arrays = attach(self.fd, self.slabs)
 
     def close(self) -> None:
         """Close the descriptor. The memory is freed with the last array that uses it."""
@@ -66,29 +81,52 @@ class SharedArena:
 
 
 def attach(fd: int, slabs: Iterable[Slab]) -> Tree:
-    """Return the arrays of a `SharedArena` with the same slabs, which may be of another process."""
+    """Return the arrays of a `SharedArena` with the same slabs, which may be of another process.
+
+    Raises:
+        ConfigError: the system refuses to map the memory.
+    """
     slabs = tuple(slabs)
-    block = mmap.mmap(fd, max(ALIGNMENT, arena_bytes(slabs)))  # page-aligned
+    with _refusal_explained("shared memory", slabs):
+        block = mmap.mmap(fd, max(ALIGNMENT, arena_bytes(slabs)))  # page-aligned
     return _arrays_in(slabs, np.frombuffer(block, np.uint8))
 
 
-def require_bytes(needed: int, purpose: str, remedy: str) -> None:
+@contextmanager
+def _refusal_explained(memory: str, slabs: Sequence[Slab]) -> Iterator[None]:
+    """Raise ConfigError, with a remedy, if the system refuses the memory of arrays in this block."""
+    try:
+        yield
+    except (MemoryError, OSError) as error:
+        refusal = error if isinstance(error, OSError) else OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        size = _size(arena_bytes(slabs))
+        raise ConfigError(
+            f"the system refuses {size} of {memory} for arrays ({refusal.strerror}): {remedy_for(refusal)}"
+        ) from error
+
+
+def require_bytes(needed: int, purpose: str, remedy: str, *, in_other_processes: int = 0) -> None:
     """Raise ConfigError if more memory is needed than is free.
 
     Args:
         needed: Number of bytes.
         purpose: Start of the message: names the arrays, and ends with a verb, for example 'the weights need'.
         remedy: End of the message: the action that the user can take.
+        in_other_processes: How many of the bytes other processes use.
     """
-    free = usable_memory()
+    free = usable_memory(in_other_processes)
     if free is not None and needed > free:
         raise ConfigError(f"{purpose} {_size(needed)}, but only {_size(free)} of memory are free: {remedy}")
 
 
-def usable_memory() -> int | None:
+def usable_memory(in_other_processes: int = 0) -> int | None:
     """Return the free memory for this process in bytes; None if it is not known.
 
-    This is the free memory of the machine or, if that is less, of the container (cgroup v2).
+    This is the free memory of the machine or, if that is less, of the container (cgroup v2), or what the limit of
+    address space (`ulimit -v`) leaves to this process.
+
+    Args:
+        in_other_processes: How many bytes other processes are to use. This limit does not apply to them.
     """
     return_freed_memory()  # memory of an earlier run in this process
     meminfo, limit = Path("/proc/meminfo"), _CGROUP / "memory.max"
@@ -98,6 +136,8 @@ def usable_memory() -> int | None:
     free = int(lines["MemAvailable"].split()[0]) * 1024
     if limit.is_file() and (allowed := limit.read_text(encoding="utf-8").strip()) != "max":
         free = min(free, max(0, int(allowed) - _used_in_container()))
+    if (address_space := getrlimit(RLIMIT_AS)[0]) != RLIM_INFINITY:
+        free = min(free, max(0, address_space - _used_address_space()) + in_other_processes)
     return free
 
 
@@ -108,6 +148,11 @@ def _used_in_container() -> int:
     """Return the memory that the container uses in bytes, without file caches that can be dropped."""
     statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="utf-8").splitlines())
     return int((_CGROUP / "memory.current").read_text(encoding="utf-8")) - int(statistics.get("inactive_file", 0))
+
+
+def _used_address_space() -> int:
+    """Return the size of the address space that this process uses in bytes."""
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * mmap.PAGESIZE
 
 
 def _nameless_file() -> int:
