@@ -301,6 +301,18 @@ def test_another_thread_can_stop_the_run(tmp_path):
 # --- exceptions ---------------------------------------------------------------------------------------------
 
 
+def test_the_note_of_a_failed_run_does_not_refer_to_a_log_that_could_not_be_written(tmp_path):
+    def broken(_self: offbeat.Callback) -> None:
+        (tmp_path / "run" / "log.txt").unlink()
+        (tmp_path / "run" / "log.txt").mkdir()
+        raise LookupError("no such table")
+
+    with pytest.raises(LookupError, match="no such table") as raised:
+        small_run(tmp_path / "run", callbacks=[callback("on_metrics", broken)])
+    note = raised.value.__notes__[-1]
+    assert note.startswith(f"The run is in {tmp_path / 'run'}: log.txt could not be written, and ")
+
+
 @pytest.mark.parametrize(
     ("hook", "layout"), [*((hook, {}) for hook in HOOKS), ("on_metrics", PROCESSES), ("on_metrics", HOGWILD)]
 )

@@ -127,7 +127,7 @@ def test_a_checkpoint_without_the_states_of_envs_that_cannot_be_written_either_i
     monkeypatch.setattr(CheckpointStore, "save", save_with_states)
     monkeypatch.setattr(checkpoint, "STATE_BYTES", 300_000)
     imports = ("tests.sample_envs.curious_envs",)
-    with pytest.raises(RunFailed, match=r"the end of the run could not be saved .*: free some disk space, then resume"):
+    with pytest.raises(RunFailed, match=r"saved \(No space left on device\), so .*: free some disk space, then resume"):
         small_run(tmp_path / "run", "curious/Diary-v0", imports=imports, steps=512)
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "a checkpoint could not be written ([Errno 28] No space left on device)" in log
@@ -143,7 +143,7 @@ class LessRoom(offbeat.Callback):
 
 def test_a_checkpoint_that_is_too_large_without_the_states_of_envs_is_not_attributed_to_them(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "POLICY_BYTES", checkpoint.POLICY_BYTES)
-    with pytest.raises(RunFailed, match=r"the end of the run could not be saved .*: remove the cause, then resume"):
+    with pytest.raises(RunFailed, match=r"saved \(policy.json would .*\), so .*: remove the cause, then resume"):
         small_run(tmp_path / "run", steps=256, callbacks=[LessRoom()])
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "a checkpoint could not be written (policy.json would have" in log

@@ -357,10 +357,14 @@ class RunDirectory:
             for parent in self._created[1:]:
                 parent.rmdir()
 
-    def append_to_log(self, text: str) -> None:
-        """Append a text with the time to log.txt."""
-        with suppress(OSError), self.log_file.open("a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(f"{_now()} {text}\n")
+    def append_to_log(self, text: str) -> bool:
+        """Append a text with the time to log.txt; return whether it could be written."""
+        try:
+            with self.log_file.open("a", encoding="utf-8", errors="backslashreplace") as log:
+                log.write(f"{_now()} {text}\n")
+        except OSError:
+            return False
+        return True
 
 
 def _is_empty_folder(path: Path) -> bool:

@@ -73,8 +73,8 @@ class Saving:
         """Whether the best weights are to be saved now. If that fails, the next checkpoint tries it again."""
         self._saved_env_steps = 0
         self._written: list[Path] = []
-        self.remedy = ""
-        """What to do about the last checkpoint that could not be written."""
+        self.failure = self.remedy = ""
+        """Why the last checkpoint that could not be written was not, and what to do about it."""
 
     def take_written(self) -> list[Path]:
         """Return the directories of the checkpoints that were written since the last call, the oldest first."""
@@ -171,7 +171,7 @@ class Saving:
             self._write(save)
         except OSError as error:
             self.presence.require(at_once=True)
-            self.remedy = remedy_for(error)
+            self.failure, self.remedy = error.strerror or str(error), remedy_for(error)
             self._warn(
                 f"a checkpoint could not be written ({error}): the run continues, and the previous checkpoint is intact"
             )

@@ -198,7 +198,7 @@ class TrainingLoop(ABC):
         self._show("saving", at_once=True)
         if unsaved := self.saving.unsaved(self.counters):
             raise RunFailed(
-                f"the end of the run could not be saved (see log.txt), so {unsaved} env steps since the last "
+                f"the end of the run could not be saved ({self.saving.failure}), so {unsaved} env steps since the last "
                 f"checkpoint are lost: {self.saving.remedy}, then resume the run"
             )
         return replace(self._with_signal(self.ending), bottleneck=self._bottleneck())

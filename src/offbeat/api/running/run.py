@@ -116,22 +116,24 @@ def _record_failure(context: RunContext, error: BaseException, *, finished: bool
     directory, reason = context.directory, context.callbacks.failure or str(error) or type(error).__name__
     if isinstance(error, RunDirectoryGone):
         return reason
-    _log_error(context, error)
+    is_logged = _log_error(context, error)
     if not context.committed and context.roll_back():
         return reason
     resume = f", and `{directory.next_command('resume')}` resumes from the latest checkpoint"
-    note = f"The run is in {directory.path}: log.txt has the traceback{'' if finished else resume}"
+    log = "log.txt has the traceback" if is_logged else "log.txt could not be written"
+    note = f"The run is in {directory.path}: {log}{'' if finished else resume}"
     error.add_note(as_shown(note))
     directory.write_status("failed", reason)
     return reason
 
 
-def _log_error(context: RunContext, error: BaseException) -> None:
-    """Write the traceback of an error to the log, unless it is there."""
+def _log_error(context: RunContext, error: BaseException) -> bool:
+    """Write the traceback of an error to the log, unless it is there; return whether it is there now."""
     if error is not context.logged:
-        context.logged = error
         text = "".join(traceback.format_exception(error))
-        context.directory.append_to_log(text if context.committed else f"could not start: {text}")
+        if context.directory.append_to_log(text if context.committed else f"could not start: {text}"):
+            context.logged = error
+    return error is context.logged
 
 
 @contextmanager
