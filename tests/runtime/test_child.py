@@ -12,6 +12,7 @@ from itertools import count
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from threading import Event, Thread, Timer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,6 +85,31 @@ def test_a_child_that_has_left_its_process_group_is_killed():
     child = Child(0, process, ours, None)
     child.kill()
     assert child.exit_reason() == "was killed by SIGKILL"
+
+
+def test_a_child_that_cannot_start_a_thread_reports_it_with_a_remedy():
+    ours, theirs = Pipe()
+    code = """
+from threading import Thread
+from offbeat.runtime.child_main import run_child
+
+def fail(_thread):
+    raise RuntimeError("can't start new thread")
+
+Thread.start = fail
+run_child("offbeat.core.closing")
+"""
+    command = [sys.executable, "-c", code, str(theirs.fileno())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[theirs.fileno()], process_group=0)
+    theirs.close()
+    child = Child(0, process, ours, SimpleNamespace(parent=os.getpid()))
+    assert child.exits_within(60)
+    child.kill()
+    assert child.no_restart_reason == (
+        "its process could not start a thread (can't start new thread): raise the limit of processes and threads "
+        "(`ulimit -u`)"
+    )
+    assert "_exit_with_parent" in child.failure
 
 
 def test_the_launch_spec_of_a_child_is_freed_when_it_was_sent():

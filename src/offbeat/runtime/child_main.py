@@ -87,10 +87,10 @@ def run_child(module: str) -> NoReturn:
     keep_flags()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
-    program, launch = _import_and_load(module, connection)
-    _exit_with_parent(launch.parent, connection)
     child, code = ChildContext(connection), 0
     try:
+        program, launch = _import_and_load(module, connection)
+        _exit_with_parent(launch.parent, connection)
         program.main(launch, child)
     except Closed:
         pass
@@ -137,8 +137,17 @@ def _restore_default_handlers() -> None:
 
 
 def _exit_with_parent(parent: int, connection: Connection[Any, Any]) -> None:
-    """Make this process end with its parent, for whatever reason the parent ends."""
-    threading.Thread(target=_exit_at_end_of_file, args=(connection,), daemon=True).start()
+    """Make this process end with its parent, for whatever reason the parent ends.
+
+    Raises:
+        RunFailed: a thread cannot be started.
+    """
+    try:
+        threading.Thread(target=_exit_at_end_of_file, args=(connection,), daemon=True).start()
+    except RuntimeError as error:
+        raise RunFailed(
+            f"its process could not start a thread ({error}): raise the limit of processes and threads (`ulimit -u`)"
+        ) from error
     if sys.platform == "linux":  # works also while an env holds the GIL
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
