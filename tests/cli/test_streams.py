@@ -17,6 +17,7 @@ from tests.support.runs import OFFBEAT, REPOSITORY, Started, small_arguments, sm
 from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 
+from offbeat.cli.output import progress_bar, spinner
 from offbeat.core.lossy_stream import lossy
 
 COMMAND = [sys.executable, "-c", OFFBEAT]
@@ -85,6 +86,13 @@ def test_a_warning_that_cannot_be_written_does_not_end_a_run(tmp_path):
     assert code_of(tmp_path / "out", FULL, *arguments, folder=tmp_path) == 0
     assert status_of(tmp_path / "run")["state"] == "finished"
     assert code_of(tmp_path / "out", FULL, *arguments, folder=tmp_path) == 2
+
+
+def test_progress_is_not_redrawn_in_a_file_even_if_color_is_forced(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with spinner("starting"), progress_bar("episodes", shown=True) as update:
+        update(1, 2)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_lossy_stream_drops_what_a_closed_stream_does_not_take():

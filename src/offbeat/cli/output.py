@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from time import monotonic
 
+from offbeat.core.printing import can_redraw
+
 STDOUT, STDERR = 1, 2
 LINE_EVERY_S = 10.0
 """Seconds between lines about progress, where no bar can be drawn."""
@@ -43,14 +45,13 @@ def progress_bar(name: str, *, shown: bool) -> Iterator[Callable[[int, int], Non
     Yields:
         A function of the number that is done, and of the total number.
     """
+    if shown and not can_redraw(sys.stderr):
+        yield _lines_of_progress(name)
+        return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    if shown and not console.is_terminal:
-        yield _lines_of_progress(name)
-        return
-    with Progress(console=console, disable=not shown, transient=True) as progress:
+    with Progress(console=Console(stderr=True), disable=not shown, transient=True) as progress:
         task = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -70,7 +71,7 @@ def _lines_of_progress(name: str) -> Callable[[int, int], None]:
 
 def spinner(text: str, *, shown: bool = True) -> AbstractContextManager[object]:
     """Show a spinner with a text on standard error until the block ends; only on a terminal."""
-    if not shown:
+    if not (shown and can_redraw(sys.stderr)):
         return nullcontext()
     from rich.console import Console
 

@@ -17,6 +17,14 @@ _SPACES_AND_WORD = re.compile(r" *(?:[(\[]?`[^`]*`[^ ]*|[^ ]+)")
 """A word, or a command between backticks, with what follows it, and the spaces before."""
 
 
+def can_redraw(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal on which a text can be replaced; None: the process has no such stream.
+
+    rich would also say so of a file, if FORCE_COLOR is set.
+    """
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def print_text(text: str, stream: TextIO | None = None, indent: int = 2) -> None:
     """Print a text to a stream, standard output by default, and flush it.
 

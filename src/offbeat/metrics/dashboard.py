@@ -19,6 +19,7 @@ from rich.text import Text
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError
 from offbeat.core.lossy_stream import lossy
+from offbeat.core.printing import can_redraw
 from offbeat.metrics.notebook import NotebookLines, display_of_notebook
 from offbeat.metrics.progress import Lines, ProgressKind, Rates, Silent, View
 from offbeat.metrics.screen import History, Screen
@@ -50,8 +51,7 @@ def chosen_kind(kind: ProgressKind | None, stream: TextIO | None) -> ProgressKin
         ConfigError: there is no such kind.
     """
     if kind is None:
-        is_terminal = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-        return "dashboard" if is_terminal else "lines"
+        return "dashboard" if can_redraw(stream) else "lines"
     if kind not in get_args(ProgressKind):
         raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
     return kind
