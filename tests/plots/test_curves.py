@@ -852,6 +852,16 @@ def test_elo_ratings_of_several_runs_have_a_band_over_the_seeds(tmp_path, monkey
     assert all(f"<!-- {shown} -->" in drawn for shown in ("ours", "theirs", "range of the seeds"))
 
 
+def test_the_numbers_at_the_axis_of_elo_ratings_are_whole_ratings(tmp_path):
+    run = make_run(tmp_path / "run")
+    for step, elo in ((98_000, 1199.9), (99_000, 1199.5)):
+        with_line(run, step, elo=elo)
+    (axes,) = draw_runs([run], metrics=["elo"]).axes
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert shown
+    assert all(number.startswith("1199.") or number == "1200.0" for number in shown), shown
+
+
 def test_the_elo_picture_beside_a_named_file_overwrites_no_other_picture(tmp_path):
     run = with_line(make_run(tmp_path / "run"), 99_000, learning_step=99, elo=1200.0)
     out = tmp_path / "return.svg"

@@ -308,7 +308,9 @@ def _style_axes(axes: Axes, x_label: str, panel: Panel) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(_y_label(panel))
     show_compact_numbers(axes.xaxis)
-    if panel.metric != ELO:  # a rating is usually written as 1240, not as 1.24k
+    if panel.metric == ELO:  # a rating is usually written as 1240, not as 1.24k
+        axes.ticklabel_format(axis="y", useOffset=False)
+    else:
         show_compact_numbers(axes.yaxis)
     axes.set_xlim(left=0)
     show_grid(axes)
