@@ -311,18 +311,35 @@ def test_the_command_of_a_new_run_has_the_arguments_of_the_env_that_were_given()
         changed_config(config, {"env.kwargs.sutton_barto_reward": False}, Path("runs/a"))
 
 
-@pytest.mark.parametrize("kind", ["shared", "separate", "file"])
-@pytest.mark.parametrize("given", ["shared", "separate", "file"])
-def test_other_policies_are_refused_with_the_command_of_a_new_run(kind, given, tmp_path):
-    files = {"file": tmp_path / "own.toml"}
-    files["file"].write_text('[policies.all]\nagents = "*"\n')
+@pytest.mark.parametrize(
+    ("kind", "given", "fits"),
+    [
+        ("shared", "shared", True), ("shared", "separate", True), ("shared", "two", True),
+        ("separate", "shared", False), ("separate", "separate", True), ("separate", "two", False),
+        ("one", "shared", True), ("one", "separate", True), ("one", "one", True), ("one", "two", True),
+        ("two", "shared", False), ("two", "separate", False), ("two", "one", False), ("two", "two", True),
+        ("two", "exchanged", True), ("two", "named", True),
+    ],
+)  # fmt: skip
+def test_other_policies_are_refused_with_the_command_of_a_new_run(kind, given, fits, tmp_path):
+    """`fits`: whether each new policy finds its weights in the run, by its name or as those of the only policy."""
+    tables = {
+        "one": '[policies.all]\nagents = "*"\n',
+        "two": '[policies.a]\nagents = "player_0"\n[policies.b]\nagents = "player_1"\n',
+        "exchanged": '[policies.a]\nagents = "player_1"\n[policies.b]\nagents = "player_0"\n',
+        "named": '[policies.c]\nagents = "*"\ninit_policy = "b"\n',
+    }
+    files = {name: tmp_path / f"{name}.toml" for name in tables}
+    for name, file in files.items():
+        file.write_text(tables[name])
     config = resolve("ppo", "offbeat.envs.testing.games:Nim", flags={"policies": files.get(kind, kind)})
     if kind == given:
         assert changed_config(config, {"policies": files.get(given, given)}, Path("runs/a")) == config
     else:
         with pytest.raises(ConfigError, match=r"policies is .* in runs/a, and a resume cannot change it") as refused:
             changed_config(config, {"policies": files.get(given, given)}, Path("runs/a"))
-        assert command_in(refused.value)[3:] == ["--init-from", "runs/a", "--policies", str(files.get(given, given))]
+        init_from = ["--init-from", "runs/a"] if fits else []
+        assert command_in(refused.value)[3:] == [*init_from, "--policies", str(files.get(given, given))]
 
 
 @pytest.mark.parametrize("change", [{"seed": 3}, {"hidden_sizes": "8"}])

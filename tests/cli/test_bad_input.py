@@ -117,6 +117,7 @@ VALUES = [
     Row("resume kept --steps 4000 --learning-rate 0.1", 2, ["--set learning_rate=0.1"]),
     Row("resume kept --seed 7", 2, ["seed is 0 in kept", "cannot change it to 7: every random", "--init-from kept"]),
     Row("resume --seed 7 kept", 2, ["seed is 0 in kept"]),
+    Row("resume kept --steps 4000 --seed 7 --set gamma=0.5", 2, [" --steps 4000 ", " --seed 7 ", " gamma=0.5"]),
     Row("resume kept --seed", 2, ["a resume cannot change seed, because every random stream", "leave out --seed"]),
     Row(
         "resume kept --max-lag 0", 2, ["a resume cannot change max_lag, because the saved envs", "leave out --max-lag"]

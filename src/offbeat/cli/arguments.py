@@ -6,7 +6,7 @@ Arguments are checked here before tyro parses them, so that all errors have the 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.flags import flags_of
+from offbeat.config.assignments import parse_assignments
 from offbeat.config.env import EnvConfig
 from offbeat.config.league import LEAGUE
 from offbeat.config.other_libraries import names_like
@@ -151,7 +152,7 @@ class Usage:
         while rest:
             token = rest.pop(0)
             if _is_flag(token):
-                argument = self._flag(token, rest, positional)
+                argument = self._flag(token, rest, positional, given)
                 fields_given.add(argument.field)
                 checked += _checked_flag(argument, token, rest)
             else:
@@ -161,13 +162,14 @@ class Usage:
         self._require_flags(fields_given)
         return checked
 
-    def _flag(self, token: str, rest: Sequence[str], positional: Sequence[str]) -> Argument:
+    def _flag(self, token: str, rest: Sequence[str], positional: Sequence[str], given: Sequence[str]) -> Argument:
         """Return the argument of a flag.
 
         Args:
             token: the flag, or --flag=value.
             rest: the words after it.
             positional: the positional arguments before it.
+            given: all words.
 
         Raises:
             ConfigError: there is none.
@@ -175,18 +177,17 @@ class Usage:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in self.flags:
-            words = (*positional, *rest)
-            raise self._unknown_flag(name, value if equals else next(iter(rest), ""), positional, words)
+            raise self._unknown_flag(name, value if equals else next(iter(rest), ""), positional, given)
         return self.flags[name]
 
-    def _unknown_flag(self, name: str, value: str, positional: Sequence[str], words: Sequence[str]) -> ConfigError:
+    def _unknown_flag(self, name: str, value: str, positional: Sequence[str], given: Sequence[str]) -> ConfigError:
         """Return the error for an unknown flag: it names the setting, or what other libraries call it.
 
         Args:
             name: the flag.
             value: what follows it.
             positional: the positional arguments before it.
-            words: all words that may be positional arguments.
+            given: all words.
         """
         key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
         positional_names = {argument.field for argument in self.positional}
@@ -194,16 +195,18 @@ class Usage:
             return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
         if self._command in TAKES_SETTINGS and name.startswith("--"):
             settings = self._settings()
-            if setting := next((name for name in (key, f"{LEAGUE}{key}") if name in settings), None):
+            if setting := _setting_named(key, settings):
                 value = "" if _is_flag(value) else value
-                if self._command == "resume" and (refused := _refused_change(words, name, setting, value)):
-                    return refused
+                if self._command == "resume":
+                    changes = _changes_in(given, settings) if value else {}
+                    if refused := _refused_change(given, name, setting, changes):
+                        return refused
                 return ConfigError(f"{name} is not a flag, but a setting: pass --set {setting}={value or 'VALUE'}")
             arguments = () if self._command == "check" else ARGUMENTS
             if any(ours in (*settings, *arguments) for other in names_like(key) for ours in other.ours):
                 algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
-                given = None if _is_flag(value) else value
-                return unknown_key(key, given, self._settings(algorithm), remedy, kind=f"flag {name!r}")
+                text = None if _is_flag(value) else value
+                return unknown_key(key, text, self._settings(algorithm), remedy, kind=f"flag {name!r}")
         return unknown("flag", name, (*self.flags, "--help"), remedy, likeness=0.7)
 
     def _require_flags(self, fields_given: Collection[str]) -> None:
@@ -248,23 +251,51 @@ def _is_flag(token: str) -> bool:
     return token.startswith("--") or re.match(r"-[^\W\d_]", token) is not None
 
 
-def _refused_change(words: Sequence[str], flag: str, key: str, value: str) -> ConfigError | None:
-    """Return why the run among some words cannot be resumed with a flag; the code of its env is not imported.
+def _setting_named(name: str, settings: Collection[str]) -> str | None:
+    """Return the key of the setting with this name, which may be one of the table [league]; None if there is none."""
+    return next((key for key in (name, f"{LEAGUE}{name}") if key in settings), None)
+
+
+def _changes_in(given: Sequence[str], settings: Collection[str]) -> dict[str, object]:
+    """Return the settings that a command changes, by key: with --set or with a flag, even one that it does not take.
+
+    Args:
+        given: all words.
+        settings: the keys of all settings.
+    """
+    changes: dict[str, object] = {}
+    assigned: list[str] = []
+    rest = list(given)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        if not _is_flag(flag):
+            continue
+        key = flag.lstrip("-").replace("-", "_")
+        values = [value] if equals else _take(rest, most=None if key == "set" else 1)
+        if key == "set":
+            assigned += values
+        elif values and (setting := _setting_named(key, settings)):
+            changes[setting] = values[0]
+    return {**changes, **parse_assignments(assigned)}
+
+
+def _refused_change(given: Sequence[str], flag: str, key: str, changes: Mapping[str, object]) -> ConfigError | None:
+    """Return why the run that a command names cannot be resumed with a flag; the code of its env is not imported.
 
     None: it can be resumed with another value of the setting; or there is no such run. If its config cannot be read,
     such as one with an algorithm of the user's own, the error leaves open whether it can.
 
     Args:
-        words: all words that may be the run directory.
+        given: all words.
         flag: the flag.
         key: the setting of that name.
-        value: its value; '' if none is given.
+        changes: all settings that the command changes, by key; empty if the flag has no value.
     """
     from offbeat.config.changes import changed_config, reason_against
     from offbeat.config.config_file import from_tables, read_tables
     from offbeat.config.trust import code_of, require
 
-    run = next((path for path in map(Path, words) if (path / "config.toml").is_file()), None)
+    run = next((path for path in map(Path, given) if (path / "config.toml").is_file()), None)
     if run is None:
         return None
     file = run / "config.toml"
@@ -273,12 +304,12 @@ def _refused_change(words: Sequence[str], flag: str, key: str, value: str) -> Co
         require(replace(code_of(tables), envs=(), encoders=(), wrappers=()), str(file))
         config = from_tables(tables, str(file))
     except ConfigError:  # the command itself says why, once it is typed right
-        assigned = f"--set {key}={value or 'VALUE'}"
+        assigned = f"--set {key}={changes.get(key, 'VALUE')}"
         return ConfigError(f"{flag} is not a flag, but a setting: if a resume may change it, pass {assigned}")
     if (refusal := reason_against(config, key)) is None:
         return None
     try:
-        changed_config(config, {key: value} if value else {}, run)
+        changed_config(config, changes, run)
     except ConfigError as error:
         return error
     return ConfigError(f"a resume cannot change {key}, because {refusal[0]}: leave out {flag}")

@@ -80,7 +80,8 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
     if "policies" in given and not _same_policies(config, given["policies"]):
         kind = choice_of(given["policies"]).kind
         wanted = f"other {kind}" if kind == config.run.policies else kind
-        raise _refused(config, run, given, "policies", config.run.policies, wanted, *_OF_THE_RUN)
+        remedy = from_weights if _all_have_weights(config, given["policies"]) else anew
+        raise _refused(config, run, given, "policies", config.run.policies, wanted, _OF_THE_RUN[0], remedy)
     others = {key: value for key, value in given.items() if key not in (*STARTS_FROM, "policies")}
     after = with_settings(config, others)
     if config.league is None and after.league is not None:
@@ -117,6 +118,18 @@ def _same_policies(config: Config, given: object) -> bool:
     if choice.kind != config.run.policies or choice.assignment is not None:
         return False
     return choice.tables is None or read_policies(choice.tables, "policies") == config.policies
+
+
+def _all_have_weights(config: Config, given: object) -> bool:
+    """Whether each of the given policies of a new run can start from the weights of a policy of this run.
+
+    They are those of the only policy, or else of the policy with the same name or the one that `init_policy` names.
+    """
+    if config.run.policies == "shared" or len(config.policies) == 1:
+        return True
+    tables = choice_of(given).tables
+    new = read_policies(tables, "policies") if tables else {}
+    return bool(new) and all((policy.init_policy or name) in config.policies for name, policy in new.items())
 
 
 def changes_between(before: Config, after: Config) -> Changed:
