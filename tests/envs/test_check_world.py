@@ -49,6 +49,7 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("LeavesWithoutAnEnd", "error", "agent b, step 5 of the episode: is missing, but it was neither terminated"),
         ("LosesAReward", "error", "agent b, step 2 of the episode: has no value in rewards"),
         ("HasAStranger", "error", "agent z, step 2 of the episode: appears, but it is not one of the world's possible"),
+        ("RewardsAStranger", "warning", "agent z, step 1 of the episode: is in rewards, where it is ignored"),
         ("EndsAtOnce", "error", "agent c, step 5 of the episode: appeared and ended in the same step"),
         ("LeavesItsSpace", "warning", "agent b, step 2 of the episode: the observation is outside the bounds"),
         ("HasNaN", "error", "agent b, step 2 of the episode: the observation has NaN"),
@@ -68,6 +69,8 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("ForgetsItsAge", "warning", "new envs that restore a snapshot go on with other rows"),
         ("SavesAnObject", "error", "worlds / 0 / world / env / rules is of type method"),
         ("NobodyCalledC", "warning", "agent c did not appear in 60 random steps"),
+        ("StartsWithNobody", "error", "reset: it left no agent alive"),
+        ("NimWithNobody", "error", "reset: it left no agent alive"),
         ("NimWithoutMoves", "error", "action_mask allows no choice although the episode continues"),
         ("NimWithRevenge", "error", "agent player_1, step"),
     ],
@@ -135,6 +138,17 @@ def test_a_run_in_a_world_whose_state_a_checkpoint_cannot_store_is_refused() -> 
 def test_a_run_in_a_world_that_refuses_the_progress_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"set_progress\(0.0\) raised RuntimeError: not now"):
         preflight_world(wrong("RefusesProgress"))
+
+
+def test_an_exception_of_the_spaces_of_a_world_is_named_with_the_command_that_finds_it() -> None:
+    with pytest.raises(ConfigError, match=r"world 0: KeyError before the first step: 'b'. Run `offbeat check tests"):
+        preflight_world(wrong("LacksASpace"))
+
+
+@pytest.mark.parametrize("name", ["StartsWithNobody", "NimWithNobody"])
+def test_a_run_in_a_world_whose_reset_leaves_no_agent_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"world 0: reset\(\): it left no agent alive: start each episode"):
+        preflight_world(wrong(name))
 
 
 @pytest.mark.parametrize("refuse", [preflight_world, check_env])

@@ -250,6 +250,31 @@ class EndsAtOnce(NobodyCalledC):
         return parts
 
 
+class RewardsAStranger(Sound):
+    def wrong(self, *parts: Any) -> Any:
+        parts[1]["z"] = 1.0
+        return parts
+
+
+class LacksASpace(Sound):
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        return {"a": gym.spaces.Discrete(2)}[agent]
+
+
+class StartsWithNobody(Sound):
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:  # noqa: ARG002
+        self._start(seed, ())
+        return {}, {}
+
+
+class NimWithNobody(Nim):
+    """By turns: no player is there after a reset."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed, options)
+        self.agents = []
+
+
 class NimWithoutMoves(Nim):
     """By turns: the mask of the player who is on turn allows nothing once fewer than 3 stones are left."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from shlex import quote
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig
@@ -14,7 +15,8 @@ from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rows import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.contract import InfoSignals
-from offbeat.envs.failures import FAILURES
+from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.reproduce import env_flags
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_world, spec_of_world
 from offbeat.envs.worlds.worlds import Worlds
@@ -71,6 +73,13 @@ def preflight_world(
                 require_savable(env_id, worlds.envs)
             waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
     except FAILURES as error:
-        message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"
-        raise with_notes_of(ConfigError(message), error) from error
+        reported = error if isinstance(error, EnvFailed | ConfigError) else _failed_at_start(env_id, settings, error)
+        raise with_notes_of(ConfigError(str(reported)), reported) from error
     return replace(spec, agents=tuple((name, replace(agent, no_decision=waits)) for name, agent in spec.agents))
+
+
+def _failed_at_start(env_id: str, settings: EnvConfig, error: BaseException) -> EnvFailed:
+    """Return the error for an exception of a world's first reset, or of the spaces of its agents."""
+    what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} before the first step: {error}"
+    command = f"offbeat check {quote(env_id)} {env_flags(env_id, settings)}".rstrip()
+    return failed(env_id, 0, what, error, unit="world", command=command)

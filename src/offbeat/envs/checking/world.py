@@ -22,7 +22,7 @@ from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep
 from offbeat.envs.worlds.make import make_worlds, spec_of_world
-from offbeat.envs.worlds.state import DEAD, ENDS_AT_ONCE
+from offbeat.envs.worlds.state import DEAD, ENDS_AT_ONCE, NOBODY
 
 MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
 """Parts of a `WorldStep` that have a value for each agent. The first and the last one are given at a reset too."""
@@ -150,6 +150,7 @@ class _CheckedWorld:
             return
         if self._where == "reset":
             self._alive, self._ended = set(), set()
+        yield from self._check_strangers(step)
         yield from self._check_dead(step)
         for agent in sorted(self._alive):
             yield from ((agent, finding) for finding in self._check_alive(agent, step))
@@ -157,6 +158,13 @@ class _CheckedWorld:
         self._alive, self._ended = self._alive - ended, self._ended | ended
         yield from self._check_new(step)
         yield from self._check_next(step)
+
+    def _check_strangers(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
+        """Check that no others than possible agents get rewards or end; `_check_new` checks those that appear."""
+        for name in MAPPINGS[1:4]:
+            for agent in getattr(step, name).keys() - self._spaces.keys() - step.observations.keys():
+                problem = f"is in {name}, where it is ignored, because it is not one of the world's possible agents"
+                yield str(agent), Finding("warning", problem, "leave it out, or list it in the env's possible_agents")
 
     def _check_dead(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
         """Check that agents whose episodes ended in earlier steps get nothing."""
@@ -214,7 +222,10 @@ class _CheckedWorld:
             yield from ((agent, finding) for finding in self._check_parts(agent, parts))
 
     def _check_next(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
-        """Check who chooses the next actions, and their masks."""
+        """Check who is alive and chooses the next actions, and their masks."""
+        if self._where == "reset" and not self._alive and not step.deciding:
+            yield "", Finding("error", *NOBODY)
+            return
         if step.over:
             for agent in sorted(self._alive):
                 problem = "is missing, but it was neither terminated nor truncated"

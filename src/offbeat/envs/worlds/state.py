@@ -17,6 +17,8 @@ DEAD = "but its episode has ended before"
 """Follows what an agent does wrong after its end."""
 ENDS_AT_ONCE = ("appeared and ended in the same step", "leave it out of this step")
 """The fault of an agent that ends in its first step, and the remedy."""
+NOBODY = ("it left no agent alive", "start each episode with at least one agent")
+"""The fault of a reset that leaves no agent, and the remedy."""
 
 
 class WorldState:
@@ -65,6 +67,8 @@ class WorldState:
             step = self._world.reset(seed)
             self._begin(step)
             self._set_next(step)
+            if not self._alive:
+                raise ValueError(": ".join(NOBODY))
         except FAILURES as error:
             raise self._failed(error) from error
 
