@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from tests.support.thorough import examples
 
 from offbeat.config.league import LeagueConfig
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.errors import ConfigError
 from offbeat.league.players import Player
 from offbeat.league.results import GameResult
 from offbeat.league.table import LeagueTable
@@ -135,11 +135,6 @@ def test_returns_that_differ_in_the_last_digits_are_a_draw(outcomes):
     assert outcomes[0] != outcomes[1]
     (pair,) = game(RED, BLUE, 0.0)._replace(outcomes=outcomes).pairs()
     assert pair.score == 0.5
-
-
-def test_an_outcome_that_is_not_finite_is_an_error_of_the_env():
-    with pytest.raises(EnvFailed, match=r"outcome of side 0 is nan, .*--set league.outcome=NAME"):
-        LeagueTable.start(("red", "blue"), 1200).advance([game(RED, BLUE, float("nan"))], CONFIG)
 
 
 def saved() -> dict[str, Any]:

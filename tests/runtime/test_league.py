@@ -15,7 +15,7 @@ from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
 from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import resolve
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import NOT_ENDED, policy_key
 from offbeat.league.plan import LeaguePlan
@@ -418,6 +418,19 @@ def test_the_games_of_a_batch_that_is_used_again_are_counted_once():
         weights.commit(step + 1)
         league.advance(step, env_steps=10)
         assert league.metrics()["league_games"] == 2
+
+
+def test_an_agent_that_does_not_appear_does_not_lower_the_return_of_its_side(tmp_path):
+    policies = {"red": {"agents": "late"}, "blue": {"agents": "*"}}
+    settings = {**SETTINGS, "env": "tests.sample_envs.scored_games:EndsApart", "steps": 128, "policies": policies}
+    run = small_run(tmp_path / "run", runtime="serial", **settings)
+    assert lines_of(run.path)[-1]["policies/blue/elo"] > 1200
+
+
+def test_an_outcome_that_is_reported_for_one_side_only_is_an_error_that_names_the_other_one(tmp_path):
+    settings = {**SETTINGS, "env": "tests.sample_envs.scored_games:ScoredForOne", "league": {"outcome": "won"}}
+    with pytest.raises(EnvFailed, match="but not for player_0: put won into the infos"):
+        small_run(tmp_path / "run", runtime="serial", **settings)
 
 
 @pytest.mark.parametrize("limit", [2, 3])

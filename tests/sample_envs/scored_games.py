@@ -21,6 +21,14 @@ class Scored(RockPaperScissors):
         return observations, dict.fromkeys(PLAYERS, 1.0), ends, cuts, infos
 
 
+class ScoredForOne(Scored):
+    """The same game, which reports the result of the second player only."""
+
+    def step(self, actions: Any) -> Any:
+        *others, infos = super().step(actions)
+        return *others, {**infos, PLAYERS[0]: {}}
+
+
 class ScoredNim(Nim):
     """Nim, whose result is also `won` in the last infos. Games have 4 to 7 steps."""
 
@@ -33,7 +41,7 @@ class ScoredNim(Nim):
 class EndsApart(SmallWorld):
     """Agents that end in different steps with an outcome: `early` in the first, `late` in the third.
 
-    `absent` is a possible agent that never appears.
+    Their returns are 1 and 0.75. `absent` is a possible agent that never appears.
     """
 
     def __init__(self) -> None:
@@ -51,7 +59,8 @@ class EndsApart(SmallWorld):
         agents, won = self.agents, {"early": {"won": 1.0}, "late": {"won": 0.5}}
         ends = {agent: self._time == {"early": 1, "late": 3}[agent] for agent in agents}
         infos = {agent: won[agent] if ends[agent] else {} for agent in agents}
-        step = self._observe(), dict.fromkeys(agents, 0.0), ends, dict.fromkeys(agents, False), infos
+        rewards = {agent: {"early": 1.0, "late": 0.25}[agent] for agent in agents}
+        step = self._observe(), rewards, ends, dict.fromkeys(agents, False), infos
         self.agents = [agent for agent in agents if not ends[agent]]
         return step
 

@@ -137,6 +137,20 @@ def test_a_game_has_a_result_if_an_agent_of_each_side_has_reported_its_outcome(l
     assert played.outcomes[:, 0].tolist() == [1.0, 1.0], "the mean over the agents that report one"
 
 
+@pytest.mark.parametrize("first", [[("early", "absent")], [("early",), ("absent",)]], ids=["one policy", "two"])
+def test_an_agent_that_does_not_appear_has_no_part_in_the_mean_return_of_its_side(first):
+    envs = envs_of(2, "tests.sample_envs.scored_games:EndsApart", [first, [("late",)]])
+    played = play_games(envs, [Always(0)] * (len(first) + 1), games=2, seed=0)
+    assert played.results.tolist() == [[1.0, 0.75]] * 2
+
+
+def test_a_game_in_which_no_agent_of_a_side_appears_has_no_result():
+    envs = envs_of(2, "tests.sample_envs.scored_games:EndsApart", [[("early", "late")], [("absent",)]])
+    played = play_games(envs, [Always(0)] * 2, games=2, seed=0)
+    assert played.outcomes[:, 0].tolist() == [0.875] * 2
+    assert len(played.results) == 0
+
+
 def test_games_that_are_cut_count_with_their_returns_so_far():
     world = preflight_world(GAME, UNSET)
     assert world is not None

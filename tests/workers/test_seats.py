@@ -39,12 +39,15 @@ def outcomes_in(memory: LeagueMemory) -> list[list[float]]:
     return found
 
 
-def test_the_outcome_of_a_side_is_the_mean_of_the_returns_of_its_agents():
+@pytest.mark.parametrize(("ends", "outcomes"), [((0, 0, 1), [[4.5, 4.0]]), ((0, 0, 0, 1), [[3.0, 4.0]]), ((0,), [])])
+def test_the_outcome_of_a_side_is_the_mean_of_the_returns_of_its_agents_that_appeared(ends, outcomes):
     seats, memory = seats_of()
     for side, reward in ((0, 1.0), (0, 2.0), (0, 6.0), (1, 4.0)):
         seats.scores.add_reward(0, side, reward)
+    for side in ends:
+        seats.scores.add_end(0, side)
     seats.finish(0)
-    assert outcomes_in(memory) == [[3.0, 4.0]]
+    assert outcomes_in(memory) == outcomes
 
 
 def test_a_reported_outcome_of_a_side_is_the_mean_over_the_agents_that_report_one():

@@ -69,8 +69,8 @@ class Match:
     cut: int
     """Number of games that were cut by `max_episode_steps`."""
     no_result: int
-    """Number of games that ended before the env reported an outcome of each side (`league.outcome`): they are in no
-    score."""
+    """Number of games that ended before the env reported an outcome of each side (`league.outcome`), or in which no
+    agent of a side appeared: they are in no score."""
 
     def __repr__(self) -> str:
         """Return one line: the number of games, and the standings with ratings or win rates."""
@@ -193,10 +193,12 @@ def _imports(runs: Sequence[Path]) -> tuple[str, ...]:
 
 def _no_results(match: Match, outcome: str) -> str:
     """Return the message about a match in which no game has a result."""
+    none = f"none of the {match.played} games has a result (cut by the limit on env steps: {match.cut})"
+    if not outcome:
+        return f"{none}: each side needs an agent that appears. Pass other sides, or correct the agents of the env"
     return (
-        f"none of the {match.played} games has a result (cut by the limit on env steps: {match.cut}): each side needs "
-        f"an agent whose last info has a number {outcome!r}, the league.outcome of the first run that has a league. "
-        "Raise --max-episode-steps, or correct the infos of the env"
+        f"{none}: each side needs an agent whose last info has a number {outcome!r}, the league.outcome of the first "
+        "run that has a league. Raise --max-episode-steps, or correct the infos of the env"
     )
 
 

@@ -150,7 +150,7 @@ class Match:
         if result.no_result:
             print_text(
                 f"games without a result: {result.no_result} of {result.played} (they ended before the env reported an "
-                "outcome of each side)"
+                "outcome of each side, or no agent of a side appeared)"
             )
         elif result.cut:
             limit = f"--max-episode-steps {self.max_episode_steps}"

@@ -52,7 +52,7 @@ class LeagueConfig:
     outcome: Name = ""
     """Number in the env's infos at the end of an episode that is the result of a side: the higher one wins. Empty: the
     episode return, undiscounted and as the env gives it. Name an outcome if rewards are shaped, or if returns of the
-    sides cannot be compared. For a side of several agents it is the mean."""
+    sides cannot be compared. For a side of several agents it is the mean over those that appear in the episode."""
     payoff_decay: Annotated[float, Bound(above=0, high=1)] = 0.99
     """Factor of the earlier games of two players at each new game between them. With 0.99 a win rate is the average of
     about the last 100 games, because the newest policy changes. 1: all games count equally."""

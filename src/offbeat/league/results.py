@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from offbeat.core.errors import EnvFailed
 from offbeat.league.players import Player
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
@@ -28,20 +27,10 @@ class GameResult(NamedTuple):
     players: tuple[Player, ...]
     """The player of each side."""
     outcomes: tuple[float, ...]
-    """The outcome of each side. The higher of two outcomes wins."""
+    """The outcome of each side, a finite number. The higher of two outcomes wins."""
 
     def pairs(self) -> Iterator[PairScore]:
-        """Yield the scores of each pair of sides. A player's game against itself says nothing and is left out.
-
-        Raises:
-            EnvFailed: an outcome is not finite.
-        """
-        for side, outcome in enumerate(self.outcomes):
-            if not math.isfinite(outcome):
-                raise EnvFailed(
-                    f"the outcome of side {side} is {outcome}, but a finite number is expected: correct the rewards of "
-                    "the env, or name another number of its infos with --set league.outcome=NAME"
-                )
+        """Yield the scores of each pair of sides. A player's game against itself says nothing and is left out."""
         for i, first in enumerate(self.players):
             for j in range(i + 1, len(self.players)):
                 if first != self.players[j]:

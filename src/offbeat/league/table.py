@@ -66,9 +66,6 @@ class LeagueTable:
             results: The games that ended in the tickets of the learning step: in the order of the tickets, in each by
                 rows, and in a row by worlds.
             config: Decay of earlier games, and K factor.
-
-        Raises:
-            EnvFailed: an outcome is not finite.
         """
         elo, records = dict(self.elo), dict(self.records)
         for result in results:

@@ -6,11 +6,13 @@ that belongs to a version of the weights is the same in every runtime.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from offbeat.core.errors import EnvFailed
 from offbeat.core.pace import Pace
 from offbeat.core.types import policy_key
 from offbeat.league.opponents import OpponentOdds
@@ -50,6 +52,9 @@ class League:
         Args:
             step: the learning step.
             env_steps: env steps that have been learned from, those of this step included.
+
+        Raises:
+            EnvFailed: the env has not reported the outcome of a side.
         """
         tickets = self._pace.tickets_of(step) if self._pace.is_first_use(step) else ()
         results = [result for ticket in tickets for result in self._results_of(ticket)]
@@ -62,7 +67,19 @@ class League:
         for number in range(games[0]):
             names = [self._policies[index] for index in policies[number]]
             players = tuple(map(Player, names, snapshots[number].tolist()))
+            self._require_outcomes(outcomes[number].tolist())
             yield GameResult(players, tuple(outcomes[number].tolist()))
+
+    def _require_outcomes(self, outcomes: Sequence[float]) -> None:
+        """Refuse a game in which the env has reported an outcome of one side, but none of another one."""
+        for side, outcome in zip(self._plan.sides, outcomes, strict=True):
+            if math.isnan(outcome):
+                name = self._plan.config.outcome
+                raise EnvFailed(
+                    f"the env has reported {name}, the outcome of the league, for one side of a game, but not for "
+                    f"{', '.join(side.agents)}: put {name} into the infos of the last steps of these agents, or name "
+                    "another number with --set league.outcome=NAME"
+                )
 
     def _take_snapshots(self, env_steps: int) -> None:
         """Take the snapshots that are due, then publish the odds of the newest version."""

@@ -28,6 +28,8 @@ class Episodes:
     """[n]: decisions of these agents in these episodes. With one agent, env steps."""
     team_returns: NDArray[np.float64]
     """[episodes]: sum over the agents."""
+    team_sizes: NDArray[np.int64]
+    """[episodes]: number of agents that took part."""
 
     @classmethod
     def joined(cls, parts: Sequence[Episodes]) -> Episodes:
@@ -36,6 +38,7 @@ class Episodes:
             np.concatenate([part.returns for part in parts]),
             np.concatenate([part.lengths for part in parts]),
             np.sum([part.team_returns for part in parts], axis=0),
+            np.sum([part.team_sizes for part in parts], axis=0),
         )
 
     @property
@@ -208,6 +211,7 @@ class EpisodeCounter:
             total.returns,
             total.lengths,
             total.team_returns,
+            total.team_sizes,
             policies,
             cut=self._truncated + int(started.sum()) - self.ended,
             not_begun=int((~started).sum()),
@@ -252,7 +256,12 @@ class _Sums:
     def episodes(self, started: NDArray[np.bool_]) -> Episodes:
         """Return the episodes that were started."""
         took_part, returns = self._took_part, self._returns
-        return Episodes(returns[took_part], self._lengths[took_part], self.by_world(returns)[started].sum(axis=1))
+        return Episodes(
+            returns[took_part],
+            self._lengths[took_part],
+            self.by_world(returns)[started].sum(axis=1),
+            self.by_world(took_part)[started].sum(axis=1),
+        )
 
 
 # --- the numbers in the infos ---------------------------------------------------------------------------------

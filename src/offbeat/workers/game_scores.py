@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,23 @@ from offbeat.core.types import F64
 class GameScores:
     """Rewards and reported outcomes of each side, in the current game of each world."""
 
-    def __init__(self, agents: Sequence[int], worlds: int, *, reported: bool) -> None:
+    def __init__(self, sides: int, worlds: int, *, reported: bool) -> None:
         """Start a game in each world.
 
         Args:
-            agents: number of agents of each side.
+            sides: number of sides.
             worlds: number of worlds.
             reported: whether the env reports outcomes (`outcome` of the league); else they are undiscounted returns.
         """
-        shape = worlds, len(agents)
-        self._agents, self._reported = np.array(agents), reported
+        shape = worlds, sides
+        self._reported = reported
         self._returns = np.zeros(shape)
         """[W, sides], as the next three: sums of the rewards."""
         self._outcomes = np.full(shape, np.nan)
         """Sums of the outcomes that the env has reported; NaN: none so far."""
-        self._reports = np.zeros(shape, np.int64)
-        """Number of agents for which the env has reported an outcome."""
+        self._agents = np.zeros(shape, np.int64)
+        """Number of agents whose mean is the outcome of their side: those whose episodes have ended, or for which the
+        env has reported an outcome."""
         self._cut = np.zeros(shape, np.bool_)
         """Whether an agent was truncated without an outcome."""
         self._advanced = np.zeros(worlds, np.bool_)
@@ -41,7 +42,11 @@ class GameScores:
     def add_outcome(self, world: int, side: int, outcome: float) -> None:
         """Add the outcome that the env has reported for an agent of a side."""
         self._outcomes[world, side] = np.nansum((self._outcomes[world, side], outcome))
-        self._reports[world, side] += 1
+        self._agents[world, side] += 1
+
+    def add_end(self, world: int, side: int) -> None:
+        """Note that the episode of an agent of a side has ended, and that its return is its outcome."""
+        self._agents[world, side] += 1
 
     def add_cut(self, world: int, side: int) -> None:
         """Note that an agent of a side was truncated, and that the env has not reported its outcome."""
@@ -50,21 +55,23 @@ class GameScores:
     def take_outcomes(self, world: int) -> F64 | None:
         """Return the outcome of each side, [sides], in the game that has ended in a world; the next one starts.
 
-        None: the game has no result, because it began with random steps, because the env reported no outcome, or
-        because a limit cut it before the env reported an outcome of each side.
+        None: the game has no result, because it began with random steps, or because an outcome is missing: no agent of
+        a side appeared, the env reported no outcome, or a limit cut the game before the env reported one of each side.
+        If the env reported that of one side only in a game that was not cut, the outcome of the other side is NaN.
         """
-        outcomes: F64 = self._returns[world] / self._agents
-        if self._reported:
-            outcomes = self._outcomes[world] / np.maximum(self._reports[world], 1)
-        missing = np.isnan(outcomes)
-        has_result = not self._advanced[world] and not missing.all() and not (missing & self._cut[world]).any()
+        agents = self._agents[world]
+        sums = self._outcomes[world] if self._reported else self._returns[world]
+        outcomes: F64 = sums / np.maximum(agents, 1)
+        missing = agents == 0
+        may_lack = self._reported and not missing.all() and not (missing & self._cut[world]).any()
+        has_result = not self._advanced[world] and (may_lack or not missing.any())
         self._advanced[world] = False
-        self._returns[world], self._outcomes[world], self._reports[world], self._cut[world] = 0, np.nan, 0, False
+        self._returns[world], self._outcomes[world], self._agents[world], self._cut[world] = 0, np.nan, 0, False
         return outcomes if has_result else None
 
     def reset(self, *, advanced: bool) -> None:
         """Start a game in each world. `advanced`: it begins with random steps, so it has no result."""
-        self._returns[:], self._outcomes[:], self._reports[:], self._cut[:] = 0, np.nan, 0, False
+        self._returns[:], self._outcomes[:], self._agents[:], self._cut[:] = 0, np.nan, 0, False
         self._advanced[:] = advanced
 
     def state(self) -> dict[str, Any]:
@@ -72,7 +79,7 @@ class GameScores:
         return {
             "returns": self._returns.copy(),
             "outcomes": self._outcomes.copy(),
-            "reports": self._reports.copy(),
+            "reports": self._agents.copy(),  # the name in checkpoints
             "cut": self._cut.copy(),
             "advanced": self._advanced.copy(),
         }
@@ -80,4 +87,4 @@ class GameScores:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue the games of what `state` returned."""
         self._returns[:], self._outcomes[:] = state["returns"], state["outcomes"]
-        self._reports[:], self._cut[:], self._advanced[:] = state["reports"], state["cut"], state["advanced"]
+        self._agents[:], self._cut[:], self._advanced[:] = state["reports"], state["cut"], state["advanced"]

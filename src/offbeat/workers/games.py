@@ -29,7 +29,8 @@ class Games:
     """Games that have been played."""
 
     outcomes: NDArray[np.float64]
-    """[games, sides]: the outcome of each side, the mean over its agents. NaN where the env has not reported one."""
+    """[games, sides]: the outcome of each side, the mean over its agents that appeared. NaN where none did, or where
+    the env has not reported one."""
     cut: int
     """Number of games that a limit on env steps has cut. Their returns up to there count."""
 
@@ -132,13 +133,18 @@ def play_games(
     if isinstance(played, _WithOutcomes):
         return Games(played.outcomes, played.cut)
     returns = _by_side(envs.sides, {part: own.team_returns for part, own in played.policies.items()})
-    agents = [sum(len(envs.columns[part].spec.agents) for part in side) for side in envs.sides]
-    return Games(returns / agents, played.cut)
+    agents = _by_side(envs.sides, {part: own.team_sizes for part, own in played.policies.items()})
+    return Games(_means(returns, agents), played.cut)
 
 
 def _by_side(sides: Sequence[Sequence[str]], by_part: Mapping[str, NDArray[Number]]) -> NDArray[Number]:
     """Return the sums over the parts of each side, [episodes, sides]; `by_part`: [episodes] of each part."""
     return np.stack([np.sum([by_part[part] for part in side], axis=0) for side in sides], axis=1)
+
+
+def _means(sums: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the quotients; NaN where a count is 0."""
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,5 +197,4 @@ class _OutcomeCounter(EpisodeCounter):
 
     def evaluation(self) -> Evaluation:
         sums, reports = _by_side(self._sides, self._sums_of_outcomes), _by_side(self._sides, self._reports)
-        outcomes = np.divide(sums, reports, out=np.full_like(sums, np.nan), where=reports > 0)
-        return _WithOutcomes(**vars(super().evaluation()), outcomes=outcomes)
+        return _WithOutcomes(**vars(super().evaluation()), outcomes=_means(sums, reports))

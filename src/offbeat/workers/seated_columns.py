@@ -135,10 +135,14 @@ class SeatedColumns(PolicyColumns):
         worlds, sides, scores = self._world[columns], self._side[columns], self._seats.scores
         for index in np.flatnonzero(outcome.reward):
             scores.add_reward(worlds[index], sides[index], outcome.reward[index])
-        if self._outcome is not None:
+        ended = outcome.terminated | outcome.truncated
+        if self._outcome is None:
+            for index in np.flatnonzero(ended):
+                scores.add_end(worlds[index], sides[index])
+        else:
             values = outcome.info[:, self._outcome]
             reported = np.isfinite(values)
-            for index in np.flatnonzero(reported & (outcome.terminated | outcome.truncated)):
+            for index in np.flatnonzero(reported & ended):
                 scores.add_outcome(worlds[index], sides[index], values[index])
             for index in np.flatnonzero(~reported & outcome.truncated):
                 scores.add_cut(worlds[index], sides[index])

@@ -56,8 +56,7 @@ class Seats:
         """The policies that learn from the current ticket."""
         self.changes = 0
         """Counts the changes of players and of who learns."""
-        agents = [len(side.agents) for side in plan.sides]
-        self.scores = GameScores(agents, worlds, reported=bool(plan.config.outcome))
+        self.scores = GameScores(len(plan.sides), worlds, reported=bool(plan.config.outcome))
         self._episodes = [0] * worlds
         """Episodes that have started in each world in the current ticket."""
         self._frozen: dict[Player, ActingPolicy] = {}

@@ -185,11 +185,13 @@ def _joined(rounds: list[_Round], count: int) -> Evaluation:
     )
     info = np.concatenate([each.columns.info for each in rounds], axis=1)[:, :count]
     scored = lengths[:, -1] > 0
-    last = Episodes(returns[scored, -1], lengths[scored, -1], returns[scored, -1])
+    alone = np.ones(int(scored.sum()), np.int64)
+    last = Episodes(returns[scored, -1], lengths[scored, -1], returns[scored, -1], alone)
     return Evaluation(
         last.returns,
         last.lengths,
         last.team_returns,
+        last.team_sizes,
         {DEFAULT_POLICY: last},
         cut=int((cut | ~ended)[scored, -1].sum()),
         not_begun=count - int(scored.sum()),
