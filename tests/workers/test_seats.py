@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 from offbeat.config.league import LeagueConfig
@@ -21,9 +18,9 @@ SIDES = (Side(("red",), ("a", "b", "c")), Side(("blue",), ("d",)))
 SHAPE = LeagueShape(2, {"red": 1, "blue": 1}, window=1, snapshot_every=1, versions=1, tickets=1, games=4)
 
 
-def seats_of(**league: Any) -> tuple[Seats, LeagueMemory]:
+def seats_of() -> tuple[Seats, LeagueMemory]:
     """Return the seats of one world, in their first ticket."""
-    config = LeagueConfig(window=1, opponents="latest", **league)
+    config = LeagueConfig(window=1, opponents="latest")
     memory = LeagueMemory(SHAPE, private_arena(SHAPE.slabs()))
     odds = OpponentOdds.of(config, LeagueTable.start(("red", "blue"), 1200), ("red", "blue"))
     for part, values in zip(memory.odds(0), (odds.snapshots, odds.cumulative), strict=True):
@@ -43,26 +40,8 @@ def outcomes_in(memory: LeagueMemory) -> list[list[float]]:
 def test_the_outcome_of_a_side_is_the_mean_of_the_returns_of_its_agents_that_appeared(ends, outcomes):
     seats, memory = seats_of()
     for side, reward in ((0, 1.0), (0, 2.0), (0, 6.0), (1, 4.0)):
-        seats.scores.add_reward(0, side, reward)
+        seats.outcomes.add_reward(0, side, reward)
     for side in ends:
-        seats.scores.add_end(0, side)
+        seats.outcomes.add_end(0, side)
     seats.finish(0)
     assert outcomes_in(memory) == outcomes
-
-
-def test_a_reported_outcome_of_a_side_is_the_mean_over_the_agents_that_report_one():
-    seats, memory = seats_of(outcome="won")
-    for side, outcome in ((0, 0.5), (0, 1.0), (1, 0.6)):
-        seats.scores.add_outcome(0, side, outcome)
-    seats.finish(0)
-    assert outcomes_in(memory) == [[pytest.approx(0.75), pytest.approx(0.6)]]
-
-
-def test_a_game_that_is_cut_before_an_outcome_is_reported_has_no_result():
-    seats, memory = seats_of(outcome="won")
-    seats.scores.add_reward(0, 0, 1.0)
-    seats.finish(0)
-    assert outcomes_in(memory) == []
-    seats.scores.add_outcome(0, 1, 1.0)
-    seats.finish(0)
-    assert np.isnan(outcomes_in(memory)[0][0])

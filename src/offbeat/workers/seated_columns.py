@@ -129,23 +129,23 @@ class SeatedColumns(PolicyColumns):
         return Acted(action, recorded)
 
     def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
-        """Count as `PolicyColumns`; also note what each side has got, and tell the seats which worlds were reset."""
+        """Count as `PolicyColumns`; also note what each side has got, and finish the games of reset worlds."""
         assert outcome.env_step is not None
         agents = len(self._envs.spec.agents)
-        worlds, sides, scores = self._world[columns], self._side[columns], self._seats.scores
+        worlds, sides, game_outcomes = self._world[columns], self._side[columns], self._seats.outcomes
         for index in np.flatnonzero(outcome.reward):
-            scores.add_reward(worlds[index], sides[index], outcome.reward[index])
+            game_outcomes.add_reward(worlds[index], sides[index], outcome.reward[index])
         ended = outcome.terminated | outcome.truncated
         if self._outcome is None:
             for index in np.flatnonzero(ended):
-                scores.add_end(worlds[index], sides[index])
+                game_outcomes.add_end(worlds[index], sides[index])
         else:
             values = outcome.info[:, self._outcome]
             reported = np.isfinite(values)
             for index in np.flatnonzero(reported & ended):
-                scores.add_outcome(worlds[index], sides[index], values[index])
+                game_outcomes.add_outcome(worlds[index], sides[index], values[index])
             for index in np.flatnonzero(~reported & outcome.truncated):
-                scores.add_cut(worlds[index], sides[index])
+                game_outcomes.add_cut(worlds[index], sides[index])
         any_ended = super()._count_episodes(row, columns, outcome)
         if self._finishes and not (stepped := outcome.env_step[::agents]).all():
             for world in np.flatnonzero(~stepped).tolist():

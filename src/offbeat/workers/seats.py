@@ -2,8 +2,8 @@
 
 At the start of each episode of a world, the player of each side is drawn: the newest version of a policy, or one of its
 snapshots. The draw is a function of (seed, ticket, world, episode) and of the league's table as of the version of the
-weights. `SeatedColumns` (seated_columns.py) act with these players. What the sides get in a game is in `GameScores`
-(game_scores.py).
+weights. `SeatedColumns` (seated_columns.py) act with these players. What the sides get in a game is in `GameOutcomes`
+(game_outcomes.py).
 
 If several policies can play a side, its policy is drawn first, when the world is reset: the world then writes what an
 agent sees into the columns of this policy.
@@ -23,7 +23,7 @@ from offbeat.league.turns import learning_policies, learning_side
 from offbeat.memory.league import LeagueMemory
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.game_scores import GameScores
+from offbeat.workers.game_outcomes import GameOutcomes
 
 
 class Seats:
@@ -56,7 +56,8 @@ class Seats:
         """The policies that learn from the current ticket."""
         self.changes = 0
         """Counts the changes of players and of who learns."""
-        self.scores = GameScores(len(plan.sides), worlds, reported=bool(plan.config.outcome))
+        self.outcomes = GameOutcomes(len(plan.sides), worlds, reported=bool(plan.config.outcome))
+        """What each side has got in the current game of each world."""
         self._episodes = [0] * worlds
         """Episodes that have started in each world in the current ticket."""
         self._frozen: dict[Player, ActingPolicy] = {}
@@ -129,7 +130,7 @@ class Seats:
 
     def finish(self, world: int) -> None:
         """Write the result of the game that has ended in a world, if it has one, and draw the players of the next."""
-        outcomes = self.scores.take_outcomes(world)
+        outcomes = self.outcomes.take(world)
         if outcomes is not None:
             number = int(self._results.games[0])
             players = self.players[world]
@@ -147,7 +148,7 @@ class Seats:
         self._origin = origin
         self.learning = self._learning_in(origin)
         self.players = [()] * len(self.players)
-        self.scores.reset(advanced=advanced)
+        self.outcomes.reset(advanced=advanced)
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -157,7 +158,7 @@ class Seats:
             "origin": self._origin,
             "policies": list(map(list, self._policies_of_sides)),
             "players": [[player.snapshot for player in players] for players in self.players],
-            **self.scores.state(),
+            **self.outcomes.state(),
             "frozen": {
                 policy: {
                     str(player.snapshot): frozen.vector.copy()
@@ -173,7 +174,7 @@ class Seats:
         self._origin, self._policies_of_sides = int(state["origin"]), list(map(tuple, state["policies"]))
         drawn = zip(self._policies_of_sides, state["players"], strict=True)
         self.players = [tuple(map(Player, policies, numbers)) for policies, numbers in drawn]
-        self.scores.restore(state)
+        self.outcomes.restore(state)
         self._frozen.clear()
         for policy, vectors in state["frozen"].items():
             for number, vector in vectors.items():

@@ -10,7 +10,7 @@ import numpy as np
 from offbeat.core.types import F64
 
 
-class GameScores:
+class GameOutcomes:
     """Rewards and reported outcomes of each side, in the current game of each world."""
 
     def __init__(self, sides: int, worlds: int, *, reported: bool) -> None:
@@ -52,7 +52,7 @@ class GameScores:
         """Note that an agent of a side was truncated, and that the env has not reported its outcome."""
         self._cut[world, side] = True
 
-    def take_outcomes(self, world: int) -> F64 | None:
+    def take(self, world: int) -> F64 | None:
         """Return the outcome of each side, [sides], in the game that has ended in a world; the next one starts.
 
         None: the game has no result, because it began with random steps, or because an outcome is missing: no agent of
