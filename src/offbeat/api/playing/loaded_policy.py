@@ -41,12 +41,13 @@ class LoadedPolicy:
     at the start of each episode, given all transitions that were passed to `observe` since `reset_task`.
     """
 
-    def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
-        self.acting_policy = policy
-        """The network with its weights, and how it chooses actions; without a memory of the calls before."""
+    def __init__(self, acting_policy: ActingPolicy, trained: Trained) -> None:
+        # Internal: the network with its weights, and how it chooses actions; without a memory of the calls before.
+        self.acting_policy = acting_policy
         self.trained = trained
-        self._encode = action_encoder(policy.spec.action)
-        self._tasks = None if policy.spec.context_encoder is None else TaskMemory(policy)
+        """The env and the algorithm that the policy was trained with, and the progress of the training."""
+        self._encode = action_encoder(acting_policy.spec.action)
+        self._tasks = None if acting_policy.spec.context_encoder is None else TaskMemory(acting_policy)
         self.reset()
 
     def reset(self, ended: Any = None, *, prior: bool = False) -> None:
