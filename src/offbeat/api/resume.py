@@ -10,7 +10,7 @@ from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings
 from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
 from offbeat.api.running.continuation import Continuation
-from offbeat.api.running.prepare import load_code, prepare, view_of_kind
+from offbeat.api.running.prepare import load_code, prepare, view_on_stderr
 from offbeat.api.running.resume_changes import DirectoryChanges
 from offbeat.api.running.resume_checks import config_to_resume, read_resumable
 from offbeat.api.running.run import Run, run_to_end
@@ -108,13 +108,13 @@ def continue_run(
 ) -> Run:
     """Continue a run with changed settings, `given` by key.
 
-    Arguments and errors are those of `resume`. `shows_end`: whether the view shows how it ended.
+    Arguments and errors are those of `resume`. `shows_end`: whether the progress view shows how it ended.
     """
     called = Callbacks(callbacks)
     directory = RunDirectory.open(run, trust_code=trust_code)
     crash, damage = directory.crash_message(), directory.status_damage()
     with caller_state() as caller, directory.presence().required(), directory.lock():
-        view = view_of_kind(progress)
+        view = view_on_stderr(progress)
         accept(*clusters_of(given))
         directory.require_code(given, trust_code=trust_code)
         saved, state = read_resumable(directory, checkpoint, with_replay=True)

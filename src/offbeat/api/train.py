@@ -13,7 +13,7 @@ from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
 from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
-from offbeat.api.running.prepare import load_code, notifying_if_slow, prepare, view_of_kind
+from offbeat.api.running.prepare import load_code, notifying_if_slow, prepare, view_on_stderr
 from offbeat.api.running.run import Run, run_to_end
 from offbeat.api.running.run_context import RunContext, StartMessages
 from offbeat.api.running.start_hints import start_hints
@@ -112,14 +112,14 @@ def train_config(
     callbacks: Sequence[Callback | CallbackFunction] = (),
     shows_end: bool = False,
 ) -> Run:
-    """Train with a complete config. Raises as `train`. `shows_end`: whether the view shows how it ended."""
+    """Train with a complete config. Raises as `train`. `shows_end`: whether the progress view shows how it ended."""
     called = Callbacks(callbacks)
     _require_small(config)
     if run_dir is not None:
         RunDirectory(run_dir).refuse_existing()
     require_tracker(config.run.tracker)
     with caller_state() as caller:
-        view = view_of_kind(progress)
+        view = view_on_stderr(progress)
         load_code(config, view, caller)
         layout = _with_measured_topology(config, view)
         parts = prepare(layout.config, view)

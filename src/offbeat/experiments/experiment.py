@@ -116,7 +116,7 @@ class Experiment:
 
         Args:
             launcher: Starts the sessions.
-            view: Display of the progress.
+            view: The progress view.
 
         Raises:
             ConfigError: another process uses the directory, the sessions cannot run in it, or Optuna finds no settings

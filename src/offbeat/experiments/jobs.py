@@ -61,7 +61,7 @@ class Job(ABC):
 
     @property
     def activity(self) -> str:
-        """What the process does in place of training, for the display; '': it trains."""
+        """What the process does in place of training, for the progress view; '': it trains."""
         return ""
 
     @abstractmethod

@@ -82,7 +82,7 @@ class JobCounts:
 
 
 class View(Protocol):
-    """Display of an experiment. Call `start` first, and `close` last, also after an error."""
+    """A progress view of an experiment. Call `start` first, and `close` last, also after an error."""
 
     def start(self) -> None: ...
 
@@ -102,7 +102,7 @@ class View(Protocol):
 
 
 def make_view(kind: ProgressKind | None, stream: TextIO) -> View:
-    """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere.
+    """Return the progress view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere.
 
     What cannot be written to the stream is dropped.
     """
@@ -194,7 +194,7 @@ class Dashboard:
         self._live.console.print(Text(text))
 
     def close(self) -> None:
-        """Stop the display and restore the terminal."""
+        """Stop redrawing and restore the terminal."""
         self._live.stop()
         self._echo.restore()
 

@@ -202,7 +202,7 @@ class Pool:
 
     Args:
         launcher: starts the processes.
-        view: Display of the progress.
+        view: The progress view.
         stops: The signals that request a stop.
         counts: Number of jobs of the experiment, including those finished before.
     """

@@ -1,4 +1,4 @@
-"""The dashboard: redraws the screen and restores the terminal. `make_view` selects one of the views."""
+"""The dashboard: redraws the screen and restores the terminal. `make_view` selects a progress view."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from offbeat.metrics.status import About, Status
 
 
 def make_view(kind: ProgressKind | None, stream: TextIO | None) -> View:
-    """Return the view of ``kind``; None selects the dashboard on a terminal, else lines.
+    """Return the progress view of ``kind``; None selects the dashboard on a terminal, else lines.
 
     What cannot be written to the stream is dropped. None: the process has no such stream.
 
@@ -45,7 +45,7 @@ def make_view(kind: ProgressKind | None, stream: TextIO | None) -> View:
 
 
 def chosen_kind(kind: ProgressKind | None, stream: TextIO | None) -> ProgressKind:
-    """Return a kind of view; for None, that which suits the stream.
+    """Return a kind of progress view; for None, that which suits the stream.
 
     Raises:
         ConfigError: there is no such kind.

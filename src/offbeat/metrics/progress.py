@@ -1,4 +1,4 @@
-"""Views of a running training: the protocol, and the views `Lines` and `Silent`."""
+"""Progress views of a running training: the protocol, and the views `Lines` and `Silent`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
 from offbeat.metrics.text import compact, counted, duration, percentage, rounded
 
 ProgressKind = Literal["dashboard", "lines", "none"]
-"""The kinds of views that users can choose."""
+"""The kinds of progress views that users can choose."""
 
 
 class View(Protocol):
-    """A view of a run. `start` is called first, `close` last, also after a failure; `update` may be called often."""
+    """A progress view of a run.
+
+    `start` is called first, `close` last, also after a failure; `update` may be called often.
+    """
 
     def start(self, about: About) -> None:
         """Show the properties of the run."""

@@ -1,4 +1,4 @@
-"""What the views of a running training show: the properties of the run, and its current state."""
+"""What the progress views of a running training show: the properties of the run, and its current state."""
 
 from __future__ import annotations
 

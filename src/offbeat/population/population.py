@@ -127,7 +127,7 @@ class Population:
 
         Args:
             launcher: starts the processes of the members.
-            view: display of the progress.
+            view: the progress view.
 
         Raises:
             ConfigError: another process uses the directory, or the members cannot run in it.
@@ -173,7 +173,7 @@ class Schedule:
         plan: the plan of the population.
         path: path of its directory.
         family: its members, with all that is in the ledger.
-        view: display of the progress.
+        view: the progress view.
         count: is called with the outcome of a job that could not start.
     """
 

@@ -33,7 +33,7 @@ class RunMetrics:
 
         Args:
             parts: the parts of the run.
-            services: have the recorder, the display and the callbacks.
+            services: have the recorder, the progress view and the callbacks.
             spent: see `Workers.spent`.
         """
         self._parts, self._spent, self._run = parts, spent, parts.config.run

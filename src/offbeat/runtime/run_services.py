@@ -1,4 +1,4 @@
-"""What shows, stores and stops a run (recorder, display, callbacks, signals), and the ending of a run."""
+"""What shows, stores and stops a run (recorder, progress view, callbacks, signals), and the ending of a run."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ class Runtime(Protocol):
         Args:
             parts: the parts from `build`.
             learned: number of finished learning steps.
-            services: recorder, display, callbacks and signals of the run; `reporting` is notified of worker processes
-                and their restarts.
+            services: recorder, progress view, callbacks and signals of the run; `reporting` is notified of worker
+                processes and their restarts.
             closing: the callback that ends the actors or workers is added to it.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What `train` and `resume` prepare in the same way: the view, the code, and the parts of a run."""
+"""What `train` and `resume` prepare in the same way: the progress view, the code, and the parts of a run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ REMIND_S = 60.0
 """Seconds between reminders that something in this thread still runs."""
 
 
-def view_of_kind(kind: ProgressKind | None) -> View:
-    """Return the view that `progress` of `train` and `resume` selects. It writes to standard error."""
+def view_on_stderr(kind: ProgressKind | None) -> View:
+    """Return the progress view that `progress` of `train` and `resume` selects. It writes to standard error."""
     from offbeat.metrics.dashboard import make_view
 
     return make_view(kind, sys.stderr)

@@ -32,7 +32,7 @@ class StartMessages(NamedTuple):
 
 @dataclass
 class RunContext:
-    """A run that is ready to start: its parts, its directory, its view, and how to start it."""
+    """A run that is ready to start: its parts, its directory, its progress view, and how to start it."""
 
     parts: Parts
     directory: RunDirectory
@@ -57,9 +57,9 @@ class RunContext:
     expectation: Expectation | None = None
     """What auto layout expects of the run; None if it did not choose the topology."""
     shows_end: bool = False
-    """Whether the view shows how the run ended; the command line prints it itself."""
+    """Whether the progress view shows how the run ended; the command line prints it itself."""
     summary: str = field(default="", init=False)
-    """How the run ended, for the view."""
+    """How the run ended, for the progress view."""
     committed: bool = field(default=False, init=False)
     """Whether `commit` has been called."""
     logged: BaseException | None = field(default=None, init=False)

@@ -79,7 +79,7 @@ def make_loop(
 
 
 def about_run(context: RunContext) -> About:
-    """Return what the view shows about the run."""
+    """Return what the progress view shows about the run."""
     config = context.config
     return About(
         algorithm=config.run.algorithm,
