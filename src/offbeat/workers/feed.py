@@ -55,8 +55,8 @@ class Feed:
     How it continues:
         in a resumed run                            restore(state()), load_checkpoint(checkpoint_arrays())
         in another learner process                  restore(state(with_rows=False)), attach_memory(memory_state())
-        in a lock-free worker, from its state       restore(state()), attach(state(), priorities(), ratio())
-        in one that continues for a dead process    recover(ratio())
+        in a lock-free worker, from its state       restore(state()), attach_worker_memory(state(), priorities(), ...)
+        in one that continues for a dead process    recover(step, ratio(), ...)
     """
 
     def env_steps(self, step: int) -> int:
@@ -142,10 +142,10 @@ class Feed:
             run_updates: updates of the whole run so far, also those that the dead process made in `step`.
         """
 
-    def attach(
+    def attach_worker_memory(
         self, state: Mapping[str, Any], priorities: Tree, step: int, ratio: RatioCounts, run_updates: int
     ) -> None:
-        """Continue after `restore`, with the rows that are already in the memory.
+        """Continue after `restore` in a lock-free worker, with the rows that are already in its memory.
 
         Args:
             state: the state that was restored.

@@ -172,7 +172,8 @@ class ReplayFeed(Feed):
     def loader_timings(self) -> tuple[str, ...]:
         return (LOAD, PREPARE) if self._ahead.depth else ()
 
-    def load_ahead(self, wait_for_commits: WaitForCommits) -> None:  # noqa: ARG002 - the tickets of a learning step are committed
+    # The argument is not needed: the tickets of a learning step are committed when the step begins to sample.
+    def load_ahead(self, wait_for_commits: WaitForCommits) -> None:  # noqa: ARG002
         self._loads_ahead = self._ahead.depth > 0
 
     def stop_loading(self) -> None:
@@ -280,7 +281,7 @@ class ReplayFeed(Feed):
         self.run_updates = run_updates
         self._replay.recover(ratio.origin, step, behavior_updates=run_updates)
 
-    def attach(
+    def attach_worker_memory(
         self, state: Mapping[str, Any], priorities: Tree, step: int, ratio: RatioCounts, run_updates: int
     ) -> None:
         if state["replay"] is None:

@@ -25,11 +25,7 @@ from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.hogwild.device_buffer import open_buffer
-from offbeat.runtime.hogwild.shared_state import (
-    Arrays,
-    SharedStateShape,
-    SharedStorage,
-)
+from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage
 from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.make_actor import make_actor, start_actor
@@ -85,8 +81,8 @@ class WorkerLaunch(LaunchSpec):
     plan: Plan
     shared_state: SharedStateShape
     state: WorkerState | None
-    """The state to continue from; None: a new worker, or one that continues from its counters on the board, because it
-    had finished a learning step before it died."""
+    """The state to continue from; None: a new worker, or one that continues from its counters on the board (after a
+    death)."""
     algorithm: type[Any]
     """The algorithm's class."""
     state_arena: int
@@ -150,7 +146,7 @@ class Worker:
             feed.recover(step, self._counters.ratio, self._updates_made)
         else:
             self._learner.restore_own(state.learner)  # shared tensors and statistics are in the shared state
-            feed.attach(state.learner, state.priorities, step, self._counters.ratio, self._updates_made)
+            feed.attach_worker_memory(state.learner, state.priorities, step, self._counters.ratio, self._updates_made)
             self._publish_counters()
         self._pending.metrics.append(feed.sizes())  # the worker may pause before its first learning step
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.config.run.steps)
