@@ -79,7 +79,7 @@ class HogwildParts(Parts):
         return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
     def replay_rows(self, worker: int, counters: WorkerCounters) -> Tree:
-        """Return views of the rows of a worker's replay that a checkpoint has, if its counters are these."""
+        """Return views of the rows of a worker's replay that a checkpoint has, if the worker's counters are these."""
         rings = self.plans[worker].policy.slots(self.worker_arenas[worker].arrays)
         assert isinstance(rings, Rings)
         tickets = rings.shape.tickets_to_save(counters.learning_steps, counters.origin)
@@ -101,9 +101,9 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
-    tested, initial = tested_envs(config), PrivateStorage()
+    tested = tested_envs(config)
     (env,) = tested.policies.values()
-    plans = _plans_of_workers(config, tested, env, initial)
+    plans, initial = _plans_and_initial_values(config, tested, env)
     policy_plan = plans[0].policy
     if message := policy_plan.memory_shape.describe(policy_plan.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
@@ -134,20 +134,22 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         )
 
 
-def _plans_of_workers(config: Config, tested: TestedEnvs, env: EnvSpec, initial: PrivateStorage) -> tuple[Plan, ...]:
-    """Return the plan of each worker's actor; register the learned tensors, with their initial values, in `initial`.
+def _plans_and_initial_values(
+    config: Config, tested: TestedEnvs, env: EnvSpec
+) -> tuple[tuple[Plan, ...], PrivateStorage]:
+    """Return the plan of each worker's actor, and a storage with the initial values of the learned tensors.
 
     Raises:
         ConfigError: the env does not suit the settings, or there is not enough memory for all workers.
     """
-    first_config = config.of_worker(0)
+    first_config, initial = config.of_worker(0), PrivateStorage()
     policy = policy_parts(first_config, env, storage=initial)
     with closing(policy.algorithm):
         Updates(policy.algorithm)  # adds the optimizers' moments to `initial`
         first = _plan_of_worker(tested, first_config, policy)
         _require_memory(first, config.workers)  # before the others: there may be very many
         others = map(config.of_worker, range(1, config.workers))
-        return (first, *(_plan_of_worker(tested, own, policy) for own in others))
+        return (first, *(_plan_of_worker(tested, own, policy) for own in others)), initial
 
 
 def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:
