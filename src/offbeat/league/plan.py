@@ -10,7 +10,7 @@ from offbeat.league.sides import Side
 
 @dataclass(frozen=True)
 class LeaguePlan:
-    """What actors and learners of a league need to know, as plain data."""
+    """A league: its config, its sides and the policies that are trained."""
 
     config: LeagueConfig
     sides: tuple[Side, ...]

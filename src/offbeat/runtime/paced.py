@@ -34,12 +34,13 @@ class PacedLoop(TrainingLoop):
     """See the module's docstring."""
 
     _workforce: PacedWorkforce
+    """Narrower than in `TrainingLoop`."""
 
     def __init__(self, parts: PacedParts, workforce: PacedWorkforce, services: RunServices) -> None:
         super().__init__(parts, workforce, services)
         self._snapshots = LeagueSnapshotFiles(parts, services) if parts.league is not None else None
         """Writes the snapshots of the league; None without a league."""
-        self._has_learned = False
+        self._has_made_a_step = False
         """Whether a learning step was made since the run was started or resumed."""
         self._in_step = False
         """Whether a learning step is running: the parameters may then be inconsistent."""
@@ -62,7 +63,7 @@ class PacedLoop(TrainingLoop):
 
     def _first_batch(self) -> FirstBatch | None:
         config = self._parts.config
-        if self._has_learned or self.ending or config.algorithm_settings.learns_from != "unrolls":
+        if self._has_made_a_step or self.ending or config.algorithm_settings.learns_from != "unrolls":
             return None
         acted, needed = self._workforce.acted_of_batch
         return FirstBatch(acted, needed, needed * config.memory.length * config.runtime.envs_per_actor)
@@ -92,7 +93,7 @@ class PacedLoop(TrainingLoop):
             waiting: metrics of what was committed and not learned from before the step.
         """
         before, self.counters = self.counters, self._count(learned)
-        self._in_step, self._has_learned = False, True  # from here on, counters and weights can be saved together
+        self._in_step, self._has_made_a_step = False, True  # from here on, counters and weights can be saved together
         self._write_snapshots()
         if self.counters.updates_refused > before.updates_refused == 0:
             self._notify(
@@ -167,7 +168,7 @@ class PacedRuntime:
         Args:
             parts: the parts from `build`.
             learned: number of finished learning steps.
-            services: recorder, display, callbacks and signals of the run.
+            services: recorder, progress view, callbacks and signals of the run.
             closing: the callback that stops the actors is added to it.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The functions through which a run tells the user, and its directory, what happens to its processes."""
+"""How a run notifies the user, and reports its processes."""
 
 from __future__ import annotations
 

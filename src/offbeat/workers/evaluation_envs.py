@@ -73,7 +73,7 @@ def evaluation_envs(
     """Make the envs for an evaluation.
 
     Args:
-        env_id: as for `make_envs`, and so `seed`, `role`, `settings` and `info_mask`.
+        env_id: id of the env.
         episodes: number of episodes, or of trials.
         seed: seed of the envs.
         role: purpose of the envs.
