@@ -23,11 +23,7 @@ from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.child_main import ChildContext
 from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
-from offbeat.runtime.hogwild.shared_state import (
-    SharedStateShape,
-    SharedStorage,
-    write_initial,
-)
+from offbeat.runtime.hogwild.shared_state import SharedStateShape, SharedStorage, write_initial
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 ROWS, COLUMNS, MINIBATCH = 64, 6, 32
@@ -85,13 +81,13 @@ class LeastSquares:
 
 def solve(updates: Updates, problem: Problem, seed: int, count: int) -> dict[str, float]:
     """Make so many updates; return what they report."""
-    figures = UpdateMetrics()
+    metrics = UpdateMetrics()
     updates.pull()
     for number in range(count):
         updates.pull()
         rates = {"line": RATE * (1 - number / count)}
-        assert updates.apply(number, problem.minibatch((seed, number)), rates, figures)
-    return figures.summary()
+        assert updates.apply(number, problem.minibatch((seed, number)), rates, metrics)
+    return metrics.summary()
 
 
 # --- several processes --------------------------------------------------------------------------------------
@@ -126,7 +122,7 @@ class Solved(NamedTuple):
     """As an onlooker sees it."""
     updates: list[int]
     """By worker."""
-    figures: list[dict[str, float]]
+    metrics: list[dict[str, float]]
     """By worker."""
 
 
@@ -204,9 +200,9 @@ class Solvers:
         for solver in solvers:
             solver.wait_until_ready()
         board.limit[0] = 1
-        figures = [solver.solved() for solver in solvers]
+        metrics = [solver.solved() for solver in solvers]
         w = LeastSquares(storage).line.w.detach().numpy().astype(np.float64)
-        return Solved(w, board.updates[:, 0].tolist(), figures)
+        return Solved(w, board.updates[:, 0].tolist(), metrics)
 
     def close(self) -> None:
         for solver in self._solvers:

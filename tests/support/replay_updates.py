@@ -34,10 +34,10 @@ def prepared(algorithm: Learning, rows: int, seed: int, *, weighted: bool = Fals
 def update(
     algorithm: Learning, seed: int = 0, *, number: int = 0, rows: int = 8, progress: float = 0.0
 ) -> dict[str, float]:
-    """Make one update; return the figures."""
-    figures = UpdateMetrics()
-    assert Updates(algorithm).apply(number, prepared(algorithm, rows, seed), algorithm.start(progress), figures)
-    return figures.summary()
+    """Make one update; return its metrics."""
+    metrics = UpdateMetrics()
+    assert Updates(algorithm).apply(number, prepared(algorithm, rows, seed), algorithm.start(progress), metrics)
+    return metrics.summary()
 
 
 def published(algorithm: Learning) -> ActingPolicy:

@@ -131,14 +131,14 @@ class Learner:
 
     def __init__(self, case: ShardCase, collective: Collective) -> None:
         self.algorithm, self.minibatches = case(collective)
-        self.updates, self.collected = Updates(self.algorithm), UpdateMetrics()
+        self.updates, self.metrics = Updates(self.algorithm), UpdateMetrics()
         self.applied: list[bool] = []
         self.priorities: list[Array] = []
 
     def learn(self) -> None:
         rates = self.algorithm.start(0.3)
         for number, minibatch in enumerate(self.minibatches):
-            self.applied.append(self.updates.apply(number, minibatch, rates, self.collected))
+            self.applied.append(self.updates.apply(number, minibatch, rates, self.metrics))
             if isinstance(self.algorithm, OffPolicy) and self.algorithm.config.prioritized:
                 self.priorities.append(self.algorithm.priorities(minibatch))
 
@@ -176,7 +176,7 @@ def learned_alone(case: str, shards: int) -> Learner:
 
 def assert_same(one: Learner, other: Learner) -> None:
     assert one.applied == other.applied
-    assert one.collected.summary() == other.collected.summary()
+    assert one.metrics.summary() == other.metrics.summary()
     arrays, others = one.arrays(), other.arrays()
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
@@ -283,7 +283,7 @@ def test_a_shard_that_is_not_finite_refuses_the_update_in_all_learners(case, how
     sides = learned(spoiled(SHARD_CASES[case], how), 3, 3)
     for side in sides:
         assert side.applied == [False, True]
-        assert side.collected.refused == 1
+        assert side.metrics.refused == 1
         assert all(np.isfinite(array).all() for array in side.arrays().values())
         assert_same(side, sides[0])
 

@@ -43,12 +43,12 @@ class Side:
                 self.updates = Updates(self.algorithm)
         else:
             self.updates = Updates(self.algorithm)
-        self.rates, self.collected = self.algorithm.start(0.3), UpdateMetrics()
+        self.rates, self.metrics = self.algorithm.start(0.3), UpdateMetrics()
         self.number = 0
 
     def update(self, **extra: Any) -> bool:
         minibatch = {**next(self._minibatches), **extra}
-        applied = self.updates.apply(self.number, minibatch, self.rates, self.collected)
+        applied = self.updates.apply(self.number, minibatch, self.rates, self.metrics)
         self.number += 1
         if applied and isinstance(self.algorithm, OffPolicy) and self.algorithm.config.prioritized:
             self.priorities = self.algorithm.priorities(minibatch)
@@ -72,8 +72,8 @@ def test_updates_that_are_decided_on_the_device_have_the_bits_of_those_decided_o
         if hasattr(host, "priorities"):
             np.testing.assert_array_equal(host.priorities, device.priorities)
     assert any((array != before[name]).any() for name, array in host.learned().items())
-    assert host.collected.summary() == device.collected.summary()
-    assert any(name.startswith("grad_norm") for name in host.collected.summary())
+    assert host.metrics.summary() == device.metrics.summary()
+    assert any(name.startswith("grad_norm") for name in host.metrics.summary())
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.1, 1e6, math.inf])
@@ -198,8 +198,8 @@ def test_a_stage_that_is_not_finite_and_those_after_it_are_left_out(case, stage,
         assert_same(host.learned(), device.learned())
         if number == 2:
             assert_only_earlier_stages_changed(device, stage, before)
-    assert host.collected.refused == device.collected.refused == 1
-    assert host.collected.summary() == device.collected.summary()
+    assert host.metrics.refused == device.metrics.refused == 1
+    assert host.metrics.summary() == device.metrics.summary()
     assert all(np.isfinite(array).all() for array in device.learned().values())
 
 

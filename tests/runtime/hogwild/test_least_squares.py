@@ -76,11 +76,11 @@ def assert_solved(pool: Solvers, case: Case) -> None:
     solved = pool.solve(case)
     np.testing.assert_allclose(solved.w, Problem().solution(), atol=1e-3)
     assert solved.updates == [COUNT] * case.workers, "each update was counted once"
-    lags = [figures["gradient_staleness_max"] for figures in solved.figures]
+    lags = [metrics["gradient_staleness_max"] for metrics in solved.metrics]
     if case.workers == 1:
         np.testing.assert_array_equal(solved.w, alone())
         assert lags == [0]
     else:
         assert max(lags) > 0, "none was at work while another was"
-        assert min(figures["gradient_staleness_min"] for figures in solved.figures) >= 0
+        assert min(metrics["gradient_staleness_min"] for metrics in solved.metrics) >= 0
         assert (solved.w != alone()).any()

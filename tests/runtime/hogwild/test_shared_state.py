@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.reference.least_squares import LeastSquares, Problem
 from tests.support.env_rows import assert_same
 from tests.support.thorough import thorough
 
-from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
@@ -22,18 +20,12 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.assembly import learner_of
-from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
-from offbeat.runtime.hogwild.shared_state import (
-    SharedStateShape,
-    SharedStorage,
-    write_initial,
-)
+from offbeat.runtime.hogwild.shared_state import SharedStorage
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.workers.actor import Actor
 from offbeat.workers.env_calls import Unwatched
 from offbeat.workers.learner import Learned, Learner
-from offbeat.workers.updates import UpdateMetrics, Updates
 
 # --- learners that stand in for each other ------------------------------------------------------------------
 
@@ -214,69 +206,3 @@ def test_workers_with_separate_moments_share_all_other_state(case, hogwild):
         own = {name: array for name, array in all_of(second).items() if name.endswith("/step")}
         assert all(0 < array < kept[name] for name, array in own.items())
         assert_same({name: array for name, array in all_of(first).items() if name in moments}, kept)
-
-
-# --- the lag ------------------------------------------------------------------------------------------------
-
-
-class Interrupted(LeastSquares):
-    """While it is differentiated, others make as many updates as it is told."""
-
-    def __init__(self, storage: Storage, board: WorkersBoard) -> None:
-        super().__init__(storage)
-        self._board, self.meanwhile = board, [0, 0]
-
-    def loss(self, minibatch: Minibatch) -> LossResult:
-        self._board.updates[1:, 0] += self.meanwhile
-        return super().loss(minibatch)
-
-
-def interrupted(*, separate: bool) -> tuple[Interrupted, Updates, WorkersBoard]:
-    made = PrivateStorage()
-    Updates(LeastSquares(made).as_algorithm())
-    shape = SharedStateShape.of(made, workers=3, separate=separate, share_moments=True)
-    arrays = private_arena(shape.slabs())
-    write_initial(arrays, made)
-    board, storage = WorkersBoard(arrays, 3), SharedStorage(shape, arrays, 0)
-    algorithm = Interrupted(storage, board)
-    return algorithm, Updates(algorithm.as_algorithm(), WorkerUpdateCounter(board, 0)), board
-
-
-def lag_of(updates: Updates, rate: float = 0.1) -> float:
-    figures = UpdateMetrics()
-    updates.apply(0, Problem().minibatch((0,)), {"line": rate}, figures)
-    told = figures.summary()
-    assert told["gradient_staleness_min"] == told["gradient_staleness_mean"] == told["gradient_staleness_max"]
-    return told["gradient_staleness_max"]
-
-
-@pytest.mark.parametrize("separate", [False, True])
-def test_gradient_staleness_counts_updates_of_others_between_read_and_write(separate):
-    algorithm, updates, board = interrupted(separate=separate)
-    updates.pull()
-    assert lag_of(updates) == 0
-    for meanwhile in ([1, 0], [0, 4], [2, 3]):
-        algorithm.meanwhile = meanwhile
-        assert lag_of(updates) == sum(meanwhile)
-    assert board.updates[:, 0].tolist() == [4, 3, 7]
-    assert [WorkerUpdateCounter(board, worker).others() for worker in range(3)] == [10, 11, 7]
-    algorithm.meanwhile = [0, 0]
-    board.updates[2, 0] += 5  # between two updates
-    assert lag_of(updates) == (5 if separate else 0), "a copy was read before them"
-    assert lag_of(updates) == 0, "and is renewed by its own update"
-    board.updates[2, 0] += 5
-    updates.pull()
-    assert lag_of(updates) == 0
-
-
-@pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("separate", [False, True])
-def test_a_refused_update_is_counted_as_an_update_and_as_refused(separate):
-    algorithm, updates, board = interrupted(separate=separate)
-    figures = UpdateMetrics()
-    for number, spoilt in enumerate([False, True, True, False]):
-        minibatch = dict(Problem().minibatch((0,)))
-        minibatch["y"] = minibatch["y"] * (np.nan if spoilt else 1)
-        updates.apply(number, minibatch, {"line": 0.1}, figures)
-    assert board.updates[0, :2].tolist() == [4, 2]
-    assert np.isfinite(algorithm.flat.master.numpy()).all()
