@@ -67,7 +67,7 @@ SPECS: list[tuple[dict[str, Any], list[str]]] = [
 
 
 if not torch.cuda.is_available():
-    SPECS.append(({"settings": {"device": "cuda"}}, ["no CUDA GPU", "--device cpu"]))
+    SPECS.append(({"settings": {"device": "cuda"}}, ["no CUDA GPU", 'device = "cpu"']))
 
 
 @pytest.mark.parametrize(("changes", "says"), SPECS, ids=lambda part: str(part)[:50])
