@@ -80,15 +80,12 @@ def test_a_custom_encoder_receives_observations_under_the_keys_of_the_env():
     assert encoder.module.seen["inner/goal"] is goal
 
 
-def test_a_custom_encoder_is_refused_while_torch_has_another_default_dtype():
-    offbeat.register_encoder("linear", Linear)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with pytest.raises(ConfigError, match=r"default dtype is torch\.float64.* of linear, and pass dtype="):
-            encoder_of((VECTOR,), "linear")
-    finally:
-        torch.set_default_dtype(before)
+def test_a_custom_encoder_with_parameters_of_another_dtype_is_refused():
+    offbeat.register_encoder("double", lambda observation: Linear(observation).double())
+    with pytest.raises(
+        ConfigError, match=r"encoder double has parameters of torch\.float64.*pass dtype=torch\.float32"
+    ):
+        encoder_of((VECTOR,), "double")
 
 
 class Lazy(Linear):

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.config.registry import encoder_factory
-from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import ConfigError, RunFailed, with_notes_of, with_traceback_of, without_full_stop
 from offbeat.core.types import Leaf
 from offbeat.models.dense import Dense, Initializer
@@ -298,8 +297,8 @@ def _made(name: str, leaves: tuple[Leaf, ...]) -> nn.Module:
     """Return the module that an encoder's class or function makes.
 
     Raises:
-        ConfigError: it raises an exception, or what it makes is no module, or has buffers; or torch's default dtype is
-            not float32.
+        ConfigError: it raises an exception, or what it makes is no module, has buffers, or parameters of another dtype
+            than float32.
     """
     make = encoder_factory(name)
     try:
@@ -310,9 +309,13 @@ def _made(name: str, leaves: tuple[Leaf, ...]) -> nn.Module:
             f"the description of the observation, {_described(leaves, rows=())}"
         )
         raise with_traceback_of(refused, error) from error
-    require_default_dtype(name)
     if not isinstance(module, nn.Module):
         raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
+    if others := {str(each.dtype) for each in module.parameters()} - {"torch.float32"}:
+        raise ConfigError(
+            f"encoder {name} has parameters of {', '.join(sorted(others))}, but networks are float32: pass "
+            "dtype=torch.float32 to its layers, or leave out torch.set_default_dtype"
+        )
     if buffers := [key for key, _ in module.named_buffers()]:
         raise ConfigError(
             f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
