@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,41 +91,42 @@ def attach(fd: int, slabs: Iterable[Slab]) -> Tree:
     return _arrays_in(slabs, np.frombuffer(block, np.uint8))
 
 
+_LIMITS = (errno.ENOMEM, errno.EFBIG, errno.EMFILE)
+"""Errors of the system that mean a limit: of memory or address space, of file sizes, of open files."""
+
+
 @contextmanager
 def _refusal_explained(memory: str, slabs: Sequence[Slab]) -> Iterator[None]:
-    """Raise ConfigError, with a remedy, if the system refuses the memory of arrays in this block."""
+    """Raise ConfigError, with a remedy, if a limit of the system does not allow the memory of arrays in this block."""
     try:
         yield
     except (MemoryError, OSError) as error:
         refusal = error if isinstance(error, OSError) else OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        if refusal.errno not in _LIMITS:
+            raise
         size = _size(arena_bytes(slabs))
         raise ConfigError(
             f"the system refuses {size} of {memory} for arrays ({refusal.strerror}): {remedy_for(refusal)}"
         ) from error
 
 
-def require_bytes(needed: int, purpose: str, remedy: str, *, in_other_processes: int = 0) -> None:
+def require_bytes(needed: int, purpose: str, remedy: str) -> None:
     """Raise ConfigError if more memory is needed than is free.
 
     Args:
         needed: Number of bytes.
         purpose: Start of the message: names the arrays, and ends with a verb, for example 'the weights need'.
         remedy: End of the message: the action that the user can take.
-        in_other_processes: How many of the bytes other processes use.
     """
-    free = usable_memory(in_other_processes)
+    free = usable_memory()
     if free is not None and needed > free:
         raise ConfigError(f"{purpose} {_size(needed)}, but only {_size(free)} of memory are free: {remedy}")
 
 
-def usable_memory(in_other_processes: int = 0) -> int | None:
+def usable_memory() -> int | None:
     """Return the free memory for this process in bytes; None if it is not known.
 
-    This is the free memory of the machine or, if that is less, of the container (cgroup v2), or what the limit of
-    address space (`ulimit -v`) leaves to this process.
-
-    Args:
-        in_other_processes: How many bytes other processes are to use. This limit does not apply to them.
+    This is the free memory of the machine or, if that is less, of the container (cgroup v2).
     """
     return_freed_memory()  # memory of an earlier run in this process
     meminfo, limit = Path("/proc/meminfo"), _CGROUP / "memory.max"
@@ -136,8 +136,6 @@ def usable_memory(in_other_processes: int = 0) -> int | None:
     free = int(lines["MemAvailable"].split()[0]) * 1024
     if limit.is_file() and (allowed := limit.read_text(encoding="utf-8").strip()) != "max":
         free = min(free, max(0, int(allowed) - _used_in_container()))
-    if (address_space := getrlimit(RLIMIT_AS)[0]) != RLIM_INFINITY:
-        free = min(free, max(0, address_space - _used_address_space()) + in_other_processes)
     return free
 
 
@@ -148,11 +146,6 @@ def _used_in_container() -> int:
     """Return the memory that the container uses in bytes, without file caches that can be dropped."""
     statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="utf-8").splitlines())
     return int((_CGROUP / "memory.current").read_text(encoding="utf-8")) - int(statistics.get("inactive_file", 0))
-
-
-def _used_address_space() -> int:
-    """Return the size of the address space that this process uses in bytes."""
-    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * mmap.PAGESIZE
 
 
 def _nameless_file() -> int:

@@ -140,12 +140,12 @@ def _exit_with_parent(parent: int, connection: Connection[Any, Any]) -> None:
     """Make this process end with its parent, for whatever reason the parent ends.
 
     Raises:
-        RunFailed: a thread cannot be started.
+        RuntimeError: a thread cannot be started.
     """
     try:
         threading.Thread(target=_exit_at_end_of_file, args=(connection,), daemon=True).start()
     except RuntimeError as error:
-        raise RunFailed(
+        raise RuntimeError(
             f"its process could not start a thread ({error}): raise the limit of processes and threads (`ulimit -u`)"
         ) from error
     if sys.platform == "linux":  # works also while an env holds the GIL

@@ -78,7 +78,8 @@ class League:
                 raise EnvFailed(
                     f"the env has reported {name}, the outcome of the league, for one side of a game, but not for "
                     f"{', '.join(side.agents)}: put {name} into the infos of the last steps of these agents, or name "
-                    "another number with --set league.outcome=NAME"
+                    "another number with --set league.outcome=NAME. If these agents do not appear in each game, leave "
+                    "league.outcome out"
                 )
 
     def _take_snapshots(self, env_steps: int) -> None:

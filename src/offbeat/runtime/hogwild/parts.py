@@ -181,5 +181,4 @@ def _require_memory(plan: Plan, workers: int) -> None:
         f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
         "for its slots or replay: they need",
         f"pass fewer --workers, or {remedy}",
-        in_other_processes=workers * WORKER_BYTES,
     )
