@@ -106,7 +106,9 @@ run_child("offbeat.core.closing")
     assert child.exits_within(60)
     child.kill()
     assert child.no_restart_reason == ""
-    assert "could not start a thread (can't start new thread): raise the limit of processes and threads" in child.failure
+    assert (
+        "could not start a thread (can't start new thread): raise the limit of processes and threads" in child.failure
+    )
     assert "_exit_with_parent" in child.failure
 
 
