@@ -122,6 +122,9 @@ VALUES = [
     Row(
         "resume kept --max-lag 0", 2, ["a resume cannot change max_lag, because the saved envs", "leave out --max-lag"]
     ),
+    Row("resume kept --import math --seed 7", 2, ["seed is 0 in kept", "--import math"]),
+    Row(f"resume {'n' * 300} --seed 7", 2, ["--seed is not a flag", "pass --set seed=7"]),
+    Row(f"resume typo --set hidden_sizes={'9' * 300} --seed 7", 2, ["--seed is not a flag", "pass --set seed=7"]),
     Row("resume own-env --max-lag 1", 2, ["max_lag is 0 in own-env", "cannot change it to 1"]),
     Row("resume mistyped --seed 7", 2, ["--seed is not a flag", "if a resume may change it, pass --set seed=7"]),
     Row("resume kept --learning-rate", 2, ["--learning-rate is not a flag", "--set learning_rate=VALUE"]),

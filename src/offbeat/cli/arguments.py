@@ -6,7 +6,7 @@ Arguments are checked here before tyro parses them, so that all errors have the 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -114,6 +114,10 @@ class Argument:
         return _EXAMPLES.get(self.field) or _EXAMPLES.get(self.placeholder) or self.placeholder.partition("|")[0]
 
 
+Words = tuple[str, list[str]]
+"""The name of a flag without dashes, with _ for -, and its values; or '' and a positional argument."""
+
+
 class Usage:
     """All arguments of a command."""
 
@@ -198,8 +202,9 @@ class Usage:
             if setting := _setting_named(key, settings):
                 value = "" if _is_flag(value) else value
                 if self._command == "resume":
-                    changes = _changes_in(given, settings) if value else {}
-                    if refused := _refused_change(given, name, setting, changes):
+                    words = list(self._words_in(given))
+                    changes = _changes_in(words, settings) if value else {}
+                    if refused := _refused_change(words, name, setting, changes):
                         return refused
                 return ConfigError(f"{name} is not a flag, but a setting: pass --set {setting}={value or 'VALUE'}")
             arguments = () if self._command == "check" else ARGUMENTS
@@ -208,6 +213,25 @@ class Usage:
                 text = None if _is_flag(value) else value
                 return unknown_key(key, text, self._settings(algorithm), remedy, kind=f"flag {name!r}")
         return unknown("flag", name, (*self.flags, "--help"), remedy, likeness=0.7)
+
+    def _words_in(self, given: Iterable[str]) -> Iterator[Words]:
+        """Yield each flag with its values, even one that the command does not take, and each positional argument."""
+        rest = list(given)
+        while rest:
+            word = rest.pop(0)
+            if not _is_flag(word):
+                yield "", [word]
+                continue
+            flag, equals, value = word.partition("=")
+            flag = flag.replace("_", "-")
+            yield flag.lstrip("-").replace("-", "_"), [value] if equals else _take(rest, self._most_values(flag))
+
+    def _most_values(self, flag: str) -> int | None:
+        """Return how many values may follow a flag; None: any number."""
+        argument = self.flags.get(flag)
+        if argument is None:
+            return 1
+        return None if argument.takes_many else int(bool(argument.placeholder))
 
     def _require_flags(self, fields_given: Collection[str]) -> None:
         """Refuse a command without one of its required flags."""
@@ -256,37 +280,31 @@ def _setting_named(name: str, settings: Collection[str]) -> str | None:
     return next((key for key in (name, f"{LEAGUE}{name}") if key in settings), None)
 
 
-def _changes_in(given: Sequence[str], settings: Collection[str]) -> dict[str, object]:
+def _changes_in(words: Iterable[Words], settings: Collection[str]) -> dict[str, object]:
     """Return the settings that a command changes, by key: with --set or with a flag, even one that it does not take.
 
     Args:
-        given: all words.
+        words: all flags with their values.
         settings: the keys of all settings.
     """
     changes: dict[str, object] = {}
     assigned: list[str] = []
-    rest = list(given)
-    while rest:
-        flag, equals, value = rest.pop(0).partition("=")
-        if not _is_flag(flag):
-            continue
-        key = flag.lstrip("-").replace("-", "_")
-        values = [value] if equals else _take(rest, most=None if key == "set" else 1)
-        if key == "set":
+    for name, values in words:
+        if name == "set":
             assigned += values
-        elif values and (setting := _setting_named(key, settings)):
+        elif values and (setting := _setting_named(name, settings)):
             changes[setting] = values[0]
     return {**changes, **parse_assignments(assigned)}
 
 
-def _refused_change(given: Sequence[str], flag: str, key: str, changes: Mapping[str, object]) -> ConfigError | None:
+def _refused_change(words: Sequence[Words], flag: str, key: str, changes: Mapping[str, object]) -> ConfigError | None:
     """Return why the run that a command names cannot be resumed with a flag; the code of its env is not imported.
 
     None: it can be resumed with another value of the setting; or there is no such run. If its config cannot be read,
     such as one with an algorithm of the user's own, the error leaves open whether it can.
 
     Args:
-        given: all words.
+        words: the positional arguments, and all flags with their values.
         flag: the flag.
         key: the setting of that name.
         changes: all settings that the command changes, by key; empty if the flag has no value.
@@ -295,8 +313,8 @@ def _refused_change(given: Sequence[str], flag: str, key: str, changes: Mapping[
     from offbeat.config.config_file import from_tables, read_tables
     from offbeat.config.trust import code_of, require
 
-    run = next((path for path in map(Path, given) if (path / "config.toml").is_file()), None)
-    if run is None:
+    run = next((Path(values[0]) for name, values in words if not name), None)
+    if run is None or not _is_run(run):
         return None
     file = run / "config.toml"
     try:
@@ -308,11 +326,20 @@ def _refused_change(given: Sequence[str], flag: str, key: str, changes: Mapping[
         return ConfigError(f"{flag} is not a flag, but a setting: if a resume may change it, pass {assigned}")
     if (refusal := reason_against(config, key)) is None:
         return None
+    modules = [module for name, values in words if name == "import" for module in values]
+    config = replace(config, run=replace(config.run, imports=(*config.run.imports, *modules)))  # so would be a new run
     try:
         changed_config(config, changes, run)
     except ConfigError as error:
         return error
     return ConfigError(f"a resume cannot change {key}, because {refusal[0]}: leave out {flag}")
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return (path / "config.toml").is_file()
+    except OSError:  # such as a name that is too long
+        return False
 
 
 def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:
