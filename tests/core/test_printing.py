@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from tests.support.terminals import shown_on_terminal
 
-from offbeat.core.printing import print_text, wrapped
+from offbeat.core.printing import can_redraw, print_text, wrapped
 
 TEXT = "CartPole-v1, greedy, 20 episodes: return 195.7 +- 6.80"
 
@@ -30,6 +30,12 @@ def test_other_streams_get_a_text_as_it_is():
     stream = io.StringIO()
     print_text(4 * TEXT, stream)
     assert stream.getvalue() == 4 * TEXT + "\n"
+
+
+def test_a_closed_stream_cannot_be_redrawn():
+    stream = io.StringIO()
+    stream.close()
+    assert not can_redraw(stream)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ _SPACES_AND_WORD = re.compile(r" *(?:[(\[]?`[^`]*`[^ ]*|[^ ]+)")
 
 
 def can_redraw(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal on which a text can be replaced; None: the process has no such stream.
+    """Whether a stream is open and a terminal on which a text can be replaced; None: the process has no such stream.
 
     rich would also say so of a file, if FORCE_COLOR is set.
     """
-    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    with suppress(ValueError):  # the stream is closed
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    return False
 
 
 def print_text(text: str, stream: TextIO | None = None, indent: int = 2) -> None:
