@@ -547,6 +547,14 @@ def test_a_copy_of_a_session_under_another_number_is_left_out_and_named(tmp_path
     assert [message.rpartition(": ")[2] for message in said] == [str(trial / "seed-11")]
 
 
+def test_a_trial_with_only_copies_of_sessions_is_refused(tmp_path):
+    trial = make_trial(tmp_path, 0)
+    for seed in (9, 10):
+        (trial / f"seed-{seed}").rename(trial / f"seed-{seed + 10}")
+    with pytest.raises(ConfigError, match=r"no session is left, because the seed .* Rename each folder to seed-N"):
+        runs_of(trial)
+
+
 def test_trials_of_equal_settings_have_separate_curves(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1))]
     assert legend(draw_runs(runs))[:2] == ["trial-000", "trial-001"]

@@ -34,15 +34,15 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
         kind: Of which returns the row is. A session without such returns is not in their means.
     """
     trial = sessions[0].trial
-    finished = [session for session in sessions if session.status() == "finished"]
-    results = [result_of(session, target, kind, finished=session in finished) for session in sessions]
-    unfinished = [session for session in sessions if session not in finished]
+    statuses = [(session, session.status() == "finished") for session in sessions]
+    results = [result_of(session, target, kind, finished=finished) for session, finished in statuses]
+    unfinished = [session for session, finished in statuses if not finished]
     return {
         "trial": trial.name,
         **{key: as_text(value) for key, value in trial.values.items()},
         "env": trial.env,
         "sessions": len(sessions),
-        "finished": len(finished),
+        "finished": len(sessions) - len(unfinished),
         "failed": sum(session.name in failed or session.run.has_state("failed") for session in unfinished),
         "return_kind": kind,
         **summary([result for result in results if result], with_target=target is not None),

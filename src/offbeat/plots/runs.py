@@ -332,8 +332,8 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,), notify: Callable[[st
 
     Raises:
         NoReturns: no run is left.
-        ConfigError: the path is none of these, a finished run without its metrics, or an experiment with a trial
-            without its trial.toml.
+        ConfigError: the path is none of these, a finished run without its metrics, an experiment with a trial without
+            its trial.toml, or all sessions are copies.
     """
     is_experiment = (path / EXPERIMENT).is_file()
     trials = _trials_of(path) if is_experiment else [path] if (path / TRIAL).is_file() else []
@@ -358,9 +358,10 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,), notify: Callable[[st
 def _trials_of(experiment: Path) -> list[Path]:
     """Return the directories of the trials of an experiment; refuse one with sessions but without its trial.toml."""
     trials = _numbered(experiment, "trial-", TRIAL)
+    known = set(trials)
     for session in sorted(experiment.glob("trial-*/seed-*/config.toml")):
         trial = session.parents[1]
-        if trial not in trials and trial.name.removeprefix("trial-").isdecimal():
+        if trial not in known and trial.name.removeprefix("trial-").isdecimal():
             raise ConfigError(
                 f"{trial / TRIAL} is missing, but the trial has sessions: copy the file to this place, or move {trial} "
                 "to another folder"
@@ -375,9 +376,18 @@ def sessions_of(trial: Path) -> list[Path]:
 
 def _without_copies(sessions: Sequence[Path], notify: Callable[[str], None]) -> list[Path]:
     """Leave out sessions that were copied to the number of another seed: their returns would count twice."""
-    own = [session for session in sessions if session.name == f"seed-{_seed_of(session)}"]
-    if copies := [session for session in sessions if session not in own]:
-        notify(f"left out, because the seed in config.toml is not that of the folder: {', '.join(map(str, copies))}")
+    own: list[Path] = []
+    copies: list[Path] = []
+    for session in sessions:
+        (own if session.name == f"seed-{_seed_of(session)}" else copies).append(session)
+    reason = "the seed in config.toml is not that of the folder"
+    if copies and not own:
+        raise ConfigError(
+            f"no session is left, because {reason}: {', '.join(map(str, copies))}. Rename each folder to seed-N, where "
+            "N is the seed in its config.toml"
+        )
+    if copies:
+        notify(f"left out, because {reason}: {', '.join(map(str, copies))}")
     return own
 
 
