@@ -17,6 +17,7 @@ TESTING = "offbeat.envs.testing"
 SOUND = [f"{TESTING}.worlds:{name}" for name in ("CartPoles", "LateArrivals", "MixedSpaces")]
 SOUND.append(f"{TESTING}.smuggling:Smuggling")
 DETERMINISTIC = [f"{TESTING}.games:{name}" for name in ("Nim", "RockPaperScissors")]
+OF_LIBRARIES = ["pettingzoo:mpe2/simple_spread_v3", "openspiel:kuhn_poker"]
 SAME_ROWS = "worlds with different seeds give the same rows"
 
 
@@ -24,7 +25,7 @@ def wrong(name: str) -> str:
     return f"{wrong_worlds.__name__}:{name}"
 
 
-@pytest.mark.parametrize("env_id", [*SOUND, wrong("Sound"), "pettingzoo:mpe2/simple_spread_v3", "openspiel:kuhn_poker"])
+@pytest.mark.parametrize("env_id", [*SOUND, wrong("Sound"), wrong("EndsAll"), *OF_LIBRARIES])
 def test_check_finds_nothing_in_a_correct_world(env_id: str) -> None:
     if ":" in env_id and env_id.startswith(("pettingzoo", "openspiel")):
         pytest.importorskip({"pettingzoo": "mpe2", "openspiel": "pyspiel"}[env_id.partition(":")[0]])

@@ -125,6 +125,14 @@ class HasAStranger(Sound):
         return parts
 
 
+class EndsAll(Sound):
+    """Has the key of RLlib for the end of all agents."""
+
+    def wrong(self, *parts: Any) -> Any:
+        parts[2]["__all__"] = parts[3]["__all__"] = False
+        return parts
+
+
 class LeavesItsSpace(Sound):
     def wrong(self, *parts: Any) -> Any:
         if self.age == 2:

@@ -27,6 +27,9 @@ from offbeat.envs.worlds.state import DEAD, ENDS_AT_ONCE, NOBODY
 MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
 """Parts of a `WorldStep` that have a value for each agent. The first and the last one are given at a reset too."""
 
+_ALL = "__all__"
+"""Key that envs of RLlib have in terminations and truncations: whether the episodes of all agents end."""
+
 
 def check_world(
     env_id: str, world: World, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
@@ -161,8 +164,9 @@ class _CheckedWorld:
 
     def _check_strangers(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
         """Check that no others than possible agents get rewards or end; `_check_new` checks those that appear."""
+        known = self._spaces.keys() | step.observations.keys() | {_ALL}
         for name in MAPPINGS[1:4]:
-            for agent in getattr(step, name).keys() - self._spaces.keys() - step.observations.keys():
+            for agent in sorted(getattr(step, name).keys() - known, key=str):
                 problem = f"is in {name}, where it is ignored, because it is not one of the world's possible agents"
                 yield str(agent), Finding("warning", problem, "leave it out, or list it in the env's possible_agents")
 
