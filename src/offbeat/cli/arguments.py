@@ -327,7 +327,8 @@ def _refused_change(words: Sequence[Words], flag: str, key: str, changes: Mappin
     if (refusal := reason_against(config, key)) is None:
         return None
     modules = [module for name, values in words if name == "import" for module in values]
-    config = replace(config, run=replace(config.run, imports=(*config.run.imports, *modules)))  # so would be a new run
+    # The error proposes the command of a new run, which imports these modules too.
+    config = replace(config, run=replace(config.run, imports=(*config.run.imports, *modules)))
     try:
         changed_config(config, changes, run)
     except ConfigError as error:
