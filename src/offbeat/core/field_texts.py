@@ -70,7 +70,8 @@ def describe(hint: Any) -> str:
         return "one of " + ", ".join(args)
     if origin in (Union, UnionType):
         inner = next(arg for arg in args if arg is not NoneType)
-        return f"{describe(inner)}{',' * (get_origin(_bare(inner)) is tuple)} or {value_for_reader(None)}"
+        comma = "," if get_origin(_bare(inner)) is tuple else ""
+        return f"{describe(inner)}{comma} or {value_for_reader(None)}"
     if origin is tuple:
         return f"a comma-separated list, each item {describe(args[0])}"
     if is_dataclass(hint):
