@@ -103,14 +103,14 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
     failed: dict[str, list[Path]] = {}
     for folder in (*trials, experiment):
         files = {x: folder / f"return-{x}.png" for x in _AXES}
-        told = notify if folder == experiment else ignore  # else each message would be there twice
+        notify_of_runs = notify if folder == experiment else ignore  # else each message would be there twice
         try:
-            runs = runs_of(folder, notify=told)
+            runs = runs_of(folder, notify=notify_of_runs)
             if _are_newer(files.values(), [run / "metrics.jsonl" for run in runs]):
                 continue
             notify(f"plotting {folder.name}")
             for x, file in files.items():
-                write_figure(draw_runs(runs, x, notify=told), file, of_fonts)
+                write_figure(draw_runs(runs, x, notify=notify_of_runs), file, of_fonts)
         except NoReturns:
             continue
         except (ConfigError, OSError) as error:
