@@ -142,8 +142,13 @@ def test_a_run_in_a_world_that_refuses_the_progress_is_refused() -> None:
 
 
 def test_an_exception_of_the_spaces_of_a_world_is_named_with_the_command_that_finds_it() -> None:
-    with pytest.raises(ConfigError, match=r"world 0: KeyError before the first step: 'b'. Run `offbeat check tests"):
+    with pytest.raises(ConfigError, match=r"world 0: before the first step: KeyError: 'b'. Run `offbeat check tests"):
         preflight_world(wrong("LacksASpace"))
+
+
+def test_an_exception_of_the_code_of_a_world_is_named_with_its_type() -> None:
+    with pytest.raises(ConfigError, match=r"world 0: before the first step: ValueError: no goal is free"):
+        preflight_world(wrong("RefusesEachReset"))
 
 
 @pytest.mark.parametrize("name", ["StartsWithNobody", "NimWithNobody"])

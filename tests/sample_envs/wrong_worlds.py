@@ -187,6 +187,11 @@ class RaisesAnError(Sound):
         return parts
 
 
+class RefusesEachReset(Sound):
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:  # noqa: ARG002
+        raise ValueError("no goal is free")
+
+
 class FailsToClose(Sound):
     def close(self) -> None:
         raise RuntimeError("the window is gone")

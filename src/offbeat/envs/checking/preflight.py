@@ -15,7 +15,7 @@ from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rows import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.contract import InfoSignals
-from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.failures import FAILURES, failed, fault_of_world
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_world, spec_of_world
@@ -80,6 +80,6 @@ def preflight_world(
 
 def _failed_at_start(env_id: str, settings: EnvConfig, error: BaseException) -> EnvFailed:
     """Return the error for an exception of a world's first reset, or of the spaces of its agents."""
-    what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} before the first step: {error}"
+    what = fault_of_world("before the first step", error)
     command = f"offbeat check {quote(env_id)} {env_flags(env_id, settings)}".rstrip()
     return failed(env_id, 0, what, error, unit="world", command=command)

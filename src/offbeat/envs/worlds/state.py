@@ -8,7 +8,7 @@ from typing import Any
 from offbeat.core.errors import EnvFailed
 from offbeat.core.types import INFO_MASK
 from offbeat.envs.contract import State
-from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.failures import FAILURES, failed, fault_of_world
 from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.worlds.contract import ReportsLater, World, WorldSpec, WorldStep
 from offbeat.envs.worlds.rows import AgentColumn
@@ -214,10 +214,8 @@ class WorldState:
         return f"step {self._steps} of the episode" if self._steps else "reset()"
 
     def _failed(self, error: BaseException) -> EnvFailed:
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        what = f"{self.call}: {kind}{error}"
-        command = self._spec.check_command
-        return failed(self._spec.id, self._index, what, error, unit="world", command=command)
+        what = fault_of_world(self.call, error)
+        return failed(self._spec.id, self._index, what, error, unit="world", command=self._spec.check_command)
 
     def snapshot(self) -> State:
         """Return who is alive and who chooses the next actions."""
