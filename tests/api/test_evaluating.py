@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from inspect import signature
@@ -144,6 +145,12 @@ def test_watch_writes_a_video_of_a_run_and_of_a_policy(run, tmp_path, monkeypatc
     assert (tmp_path / "run.gif").read_bytes() == (tmp_path / "policy.gif").read_bytes()
     assert capfd.readouterr().err == "", "no screen is looked for"
     assert "SDL_VIDEODRIVER" not in os.environ
+
+
+def test_an_env_to_watch_that_calls_exit_when_it_is_made_is_a_config_error(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(CartPoleEnv, "__init__", lambda *_, **__: sys.exit("no screen"))
+    with pytest.raises(ConfigError, match=r"CartPole-v1 cannot be rendered here \(SystemExit: no screen\)"):
+        offbeat.watch(run, video=tmp_path / "run.gif")
 
 
 def test_a_video_of_an_env_with_less_than_a_frame_per_second_has_one(run, tmp_path, monkeypatch):

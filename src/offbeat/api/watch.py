@@ -17,7 +17,7 @@ from offbeat.config.env import MAX_EPISODE_STEPS
 from offbeat.config.trust import require
 from offbeat.core.caller_state import VIDEO_DRIVER, caller_state
 from offbeat.core.closing import close_or_warn, closed_or_warn
-from offbeat.core.errors import ConfigError, OffbeatError, require_at_least
+from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
 from offbeat.envs.make import adapter_of
 from offbeat.envs.worlds.make import make_renderable_world
@@ -129,5 +129,5 @@ def _make(trained: Trained, render_mode: str) -> Any:
         return adapter_of(env_id).make_renderable(env_id, trained.env_config, render_mode)
     except OffbeatError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         raise cannot_render(env_id, error) from error

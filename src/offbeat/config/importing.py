@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from offbeat.config.installed import is_installed
-from offbeat.core.errors import ConfigError, suggestion, with_traceback_of, without_full_stop
+from offbeat.core.errors import FAILURES, ConfigError, suggestion, with_traceback_of, without_full_stop
 from offbeat.core.stop_signals import replaceable_handlers
 from offbeat.core.threads import forbid_spinning
 
@@ -72,7 +72,7 @@ def import_found(name: str) -> None:
     forbid_spinning()  # the module may load torch
     try:
         import_module(name)
-    except (Exception, SystemExit) as error:  # one that calls sys.exit would end the command without an error
+    except FAILURES as error:
         what = ": ".join(filter(None, (type(error).__name__, without_full_stop(error))))
         refused = ConfigError(f"the module {name} cannot be imported ({what}): {_remedy_for_import(name, error)}")
         raise with_traceback_of(refused, error) from error

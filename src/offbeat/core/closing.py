@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol, TypeVar
 
+from offbeat.core.errors import FAILURES
+
 
 class Closable(Protocol):
     """An object that must be closed."""
@@ -24,7 +26,7 @@ def closed_on_error(made: Sequence[Closable]) -> Iterator[None]:
         yield
     except BaseException:
         for each in reversed(made):
-            with suppress(Exception):  # the exception of the block is raised
+            with suppress(*FAILURES):  # the exception of the block is raised
                 each.close()
         raise
 
@@ -65,5 +67,5 @@ def close_or_warn(each: Closable, name: str) -> None:
     """Close an object. If that raises an exception, warn: the object, of this name, is no longer needed."""
     try:
         each.close()
-    except Exception as error:  # noqa: BLE001 - as above
+    except FAILURES as error:
         warnings.warn(f"{name}: close() raised {type(error).__name__}: {error}", stacklevel=3)

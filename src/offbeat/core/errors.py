@@ -22,6 +22,10 @@ _CALLERS = (
 )
 """Frames of files whose path contains one of these are omitted from the start of a traceback."""
 
+FAILURES = (Exception, SystemExit)
+"""Exceptions of the user's code that are reported. An env that calls sys.exit would otherwise end the run without an
+error."""
+
 
 class OffbeatError(Exception):
     """Base class of all errors that the user sees without a traceback."""

@@ -1,4 +1,4 @@
-"""The errors of envs that break the contract: which exceptions are reported, and how."""
+"""The errors of envs that break the contract."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Literal
 from offbeat.core.errors import EnvFailed, user_traceback, with_traceback_of, without_full_stop
 from offbeat.core.types import EnvSpec
 from offbeat.envs.opengl import opengl_remedy
-
-FAILURES = (Exception, SystemExit)
-"""Exceptions of an env that are reported. An env that calls sys.exit would otherwise end the run without an error."""
 
 
 class WrongValue(ValueError):

@@ -12,12 +12,11 @@ from gymnasium.envs.registration import load_env_creator
 
 from offbeat.config.env import ADAPTERS, UNSET, EnvConfig, adapter_prefix
 from offbeat.core.closing import closed_on_error
-from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
+from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.arguments import require_arguments
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
-from offbeat.envs.failures import FAILURES
 from offbeat.envs.observations import stacked
 from offbeat.envs.opengl import opengl_remedy
 from offbeat.envs.previous_inputs import with_previous_inputs

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.errors import EnvFailed, NetworkFailed
+from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed
 from offbeat.core.saved_state import SAVABLE, NotSavable, require_savable
 from offbeat.core.types import (
     ENV_STEP,
@@ -31,7 +31,6 @@ from offbeat.core.types import (
     Tree,
 )
 from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots, State
-from offbeat.envs.failures import FAILURES
 from offbeat.metrics.text import counted
 from offbeat.models.stacks import Stacks
 from offbeat.workers.env_calls import EnvCalls

@@ -13,11 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from offbeat.core.errors import EnvFailed, NetworkFailed, with_notes_of
+from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import Array, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
-from offbeat.envs.failures import FAILURES
 from offbeat.models.stacks import Stacks
 from offbeat.workers.env_calls import EnvCallWatch, Unwatched
 from offbeat.workers.episodes import Evaluation

@@ -13,12 +13,12 @@ import numpy as np
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.policies_to_play import trained_of
-from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
+from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import EPISODE_START
-from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.failures import failed
 from offbeat.envs.worlds.contract import World, WorldStep
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 

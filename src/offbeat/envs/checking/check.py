@@ -13,7 +13,7 @@ import numpy as np
 
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.closing import closed_or_warn
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import INFO_MASK, EnvSpec, Tree
 from offbeat.envs.checking.copies import rollouts_of_two
@@ -24,7 +24,6 @@ from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_t
 from offbeat.envs.checking.values import Values
 from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs
-from offbeat.envs.failures import FAILURES
 from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.normalizers import normalizer_notes

@@ -8,14 +8,14 @@ from shlex import quote
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.closing import closed_or_warn
-from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.errors import FAILURES, ConfigError, EnvFailed, with_notes_of
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import NO_DECISION, EnvSpec
 from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rows import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.contract import InfoSignals
-from offbeat.envs.failures import FAILURES, failed, fault_of_world
+from offbeat.envs.failures import failed, fault_of_world
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_world, spec_of_world

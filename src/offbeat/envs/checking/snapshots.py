@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.errors import FAILURES, ConfigError, EnvFailed
 from offbeat.core.saved_state import SAVABLE, NotSavable, saved_and_loaded
 from offbeat.core.types import Tree
 from offbeat.envs.checking.parts import raised
 from offbeat.envs.checking.rows import first_difference, rollouts
 from offbeat.envs.contract import Envs, Snapshots
-from offbeat.envs.failures import FAILURES
 from offbeat.envs.findings import Finding
 
 BEFORE, AFTER = 25, 100

@@ -9,7 +9,7 @@ from typing import Any
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.closing import closed_or_warn
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.types import Tree
 from offbeat.envs.checking.copies import rollouts_of_two
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
@@ -17,7 +17,6 @@ from offbeat.envs.checking.rows import first_difference
 from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
-from offbeat.envs.failures import FAILURES
 from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep

@@ -10,8 +10,8 @@ import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
-from offbeat.core.closing import all_or_closed, closed_on_error
-from offbeat.core.errors import ConfigError, OffbeatError
+from offbeat.core.closing import all_or_closed, close_or_warn, closed_on_error
+from offbeat.core.errors import FAILURES, ConfigError, OffbeatError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import INFO_MASK, EnvSpec
@@ -19,7 +19,6 @@ from offbeat.envs.adapters.pettingzoo.agents import api_of
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
 from offbeat.envs.contract import Limits
-from offbeat.envs.failures import FAILURES
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.observations import observation_leaves, stacked
 from offbeat.envs.previous_inputs import with_previous_inputs
@@ -75,7 +74,7 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None 
             if api_of(env) is None:
                 raise _no_env(env_id, maker, env)
             return world_of(env)
-    env.close()
+    close_or_warn(env, env_id)
     return None
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.types import INFO_MASK
 from offbeat.envs.contract import State
-from offbeat.envs.failures import FAILURES, failed, fault_of_world
+from offbeat.envs.failures import failed, fault_of_world
 from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.worlds.contract import ReportsLater, World, WorldSpec, WorldStep
 from offbeat.envs.worlds.rows import AgentColumn

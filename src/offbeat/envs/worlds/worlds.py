@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter
 from offbeat.core.closing import close_all_or_warn
+from offbeat.core.errors import FAILURES
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.current import calls_envs
-from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.failures import failed
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldSnapshots, WorldSpec
 from offbeat.envs.worlds.rows import AgentColumn, PolicyRows, spec_of_policy

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from offbeat.config.curriculum import Parameter, parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.closing import all_or_closed, close_all_or_warn, closed_on_error
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import FAILURES, ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
@@ -36,7 +36,7 @@ from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
 from offbeat.envs.current import calls_envs
-from offbeat.envs.failures import FAILURES, column_failed
+from offbeat.envs.failures import column_failed
 from offbeat.envs.normalizers import normalizers_of
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.progress import progress_setters

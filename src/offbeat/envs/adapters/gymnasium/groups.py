@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import import_path
-from offbeat.core.closing import all_or_closed, closed_on_error
+from offbeat.core.closing import all_or_closed, close_or_warn, closed_on_error
 from offbeat.core.errors import ConfigError, with_traceback_of
 from offbeat.core.frozen_table import thawed
 from offbeat.core.importable import is_importable
@@ -112,10 +112,10 @@ def _make_vector(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, A
     if not settable:
         own, limits = _declared(vector), Limits(limits.run)
     if vector.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
-        vector.close()
+        close_or_warn(vector, registered.id)
         return _WRONG_ORDER
     if not settable and limits.shorter_than(own) is not None:
-        vector.close()
+        close_or_warn(vector, registered.id)
         return f"does not accept max_episode_steps={limits.run}: add an argument of this name to its constructor"
     return Group(vector, own, limits)
 

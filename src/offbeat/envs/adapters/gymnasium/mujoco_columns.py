@@ -15,13 +15,13 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter
+from offbeat.core.errors import FAILURES
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.adapters.gymnasium.locomotion import Locomotion, locomotion_of
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
-from offbeat.envs.failures import FAILURES
 from offbeat.envs.rows import mark_reset_rows, prefer_termination
 
 

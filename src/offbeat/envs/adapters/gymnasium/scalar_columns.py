@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from typing import Any
 
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder, split_columns
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
@@ -14,7 +14,7 @@ from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionM
 from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.contract import Outcome
 from offbeat.envs.current import calls_envs
-from offbeat.envs.failures import FAILURES, column_failed, fault_of_call
+from offbeat.envs.failures import column_failed, fault_of_call
 from offbeat.envs.findings import fault_of_ends, kind_of
 from offbeat.envs.infos import info_reader
 from offbeat.envs.rows import RowChecks, mark_reset_rows, only_numbers, prefer_termination, rows_of

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.errors import ConfigError, with_traceback_of
+from offbeat.core.errors import FAILURES, ConfigError, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.adapters.gymnasium.groups import AnyEnv
-from offbeat.envs.failures import FAILURES, failed
+from offbeat.envs.failures import failed
 from offbeat.envs.progress import owner_of
 from offbeat.envs.task_wrapper import Sampler
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.core.errors import EnvFailed
+from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.types import INFO_MASK, Array, EnvSpec
 from offbeat.envs.actions import ActionEncoder
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
@@ -15,7 +15,7 @@ from offbeat.envs.adapters.gymnasium.groups import AnyVectorEnv
 from offbeat.envs.adapters.gymnasium.mask_method import MASK_METHOD
 from offbeat.envs.adapters.gymnasium.tasks import has_method
 from offbeat.envs.contract import Outcome
-from offbeat.envs.failures import FAILURES, column_failed, fault_of_call
+from offbeat.envs.failures import column_failed, fault_of_call
 from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.rows import RowChecks, copy_exactly, mark_reset_rows, prefer_termination
