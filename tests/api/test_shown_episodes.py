@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from tests.sample_envs.taking_turns import TakingTurns
@@ -41,17 +42,37 @@ def test_an_agent_without_a_policy_is_refused():
         WorldEpisode(TakingTurns(("even", "third")), {"default": remembering_policy()}, 0, 1)  # type: ignore[arg-type]
 
 
-class Alone:
+class Alone(gym.Env[Any, Any]):
     """An env with one agent."""
 
-    def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
         return np.zeros(3, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
         return np.zeros(3, np.float32), 1.0, False, False, {}
 
-    def render(self) -> int:
+    def render(self) -> Any:
         return 0
+
+
+class SamplesFromItsSpace(Alone):
+    """The reward is the first number of an observation that its space has drawn."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
+        observation = self.observation_space.sample()
+        return observation, float(observation[0]), False, False, {}
+
+
+def test_equal_seeds_show_equal_episodes_also_of_an_env_that_samples_from_its_spaces():
+    def return_of(seed: int) -> float:
+        episode = EnvEpisode(SamplesFromItsSpace(), {"default": remembering_policy()}, seed, max_steps=5)
+        list(episode.frames())
+        return episode.returns["default"]
+
+    assert return_of(3) == return_of(3) != return_of(4)
 
 
 def test_an_episode_that_is_shown_leaves_the_memory_of_the_callers_policy_as_it_was():

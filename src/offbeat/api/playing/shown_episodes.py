@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import gymnasium as gym
 import numpy as np
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
@@ -19,6 +20,7 @@ from offbeat.core.types import INFO_MASK, NO_DECISION
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import EPISODE_START
 from offbeat.envs.failures import failed
+from offbeat.envs.space_generators import seed_spaces
 from offbeat.envs.worlds.contract import World, WorldStep
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 
@@ -44,6 +46,8 @@ class EnvEpisode:
 
     def _episode(self, seed: int | None) -> Iterator[Any]:
         """Play an episode up to its end, or to the limit of all env steps; yield the frames."""
+        if seed is not None and isinstance(self._call.env, gym.Env):
+            seed_spaces(self._call.env, seed)
         observation, info = self._call("reset", seed=seed)
         reward: Any = 0.0
         yield self._call("render")
