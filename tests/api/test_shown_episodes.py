@@ -14,6 +14,7 @@ from tests.support.models import policy_spec, random_vector
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.shown_episodes import EnvEpisode, WorldEpisode
 from offbeat.api.playing.trained import Trained
+from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.models.acting import make_policy
 
@@ -35,6 +36,22 @@ def test_a_policy_remembers_what_each_agent_sees_also_when_it_is_not_its_turn():
     expected = [alone(seen) for seen in world.seen[:8]]
     assert np.array_equal(world.actions["even"], [expected[time] for time in (0, 2, 4)])
     assert np.array_equal(world.actions["odd"], [expected[time] for time in (1, 3, 5, 6, 7)])
+
+
+class PaysLater(TakingTurns):
+    """The agent that is not on turn has earned 7 that no step has reported yet."""
+
+    def unreported_rewards(self) -> dict[str, float]:
+        return {self.agents[(self.time + 1) % 2]: 7.0}
+
+
+@pytest.mark.parametrize(("limit", "max_steps"), [(3, 100), (None, 3)])
+def test_an_episode_that_is_cut_has_what_agents_have_earned_and_no_step_has_reported(limit, max_steps):
+    policy = remembering_policy()
+    policy = LoadedPolicy(policy.acting_policy, replace(policy.trained, env_config=EnvConfig(max_episode_steps=limit)))
+    episode = WorldEpisode(PaysLater(), {"default": policy}, 0, max_steps)  # type: ignore[arg-type]
+    list(episode.frames())
+    assert episode.returns == {"even": 10.0, "odd": 3.0}
 
 
 def test_an_agent_without_a_policy_is_refused():

@@ -21,7 +21,7 @@ from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.contract import EPISODE_START
 from offbeat.envs.failures import failed
 from offbeat.envs.space_generators import seed_spaces
-from offbeat.envs.worlds.contract import World, WorldStep
+from offbeat.envs.worlds.contract import ReportsLater, World, WorldStep
 from offbeat.league.drawn_policies import policy_of_agents, rotate_policies, sides_of_policies
 
 
@@ -133,13 +133,19 @@ class WorldEpisode:
         yield self._call("render")
         while not self.ended and self.length < self._max_steps:
             step = self._call("step", self._actions(step))
-            for agent, reward in step.rewards.items():
-                self.returns[agent] += float(reward)
+            self._add(step.rewards)
             ends = {**step.terminations, **{agent: True for agent, cut in step.truncations.items() if cut}}
             self._over |= {agent for agent, ended in ends.items() if ended}
             self.length += 1
             self.ended = step.over or self.length == self._limit
             yield self._call("render")
+        if not step.over and isinstance(self._call.env, ReportsLater):
+            self._add(self._call("unreported_rewards"))
+
+    def _add(self, rewards: Mapping[str, float]) -> None:
+        """Add rewards of a step to the returns."""
+        for agent, reward in rewards.items():
+            self.returns[agent] += float(reward)
 
     def _actions(self, step: WorldStep) -> dict[str, Any]:
         """Return the actions of the agents that choose one.
