@@ -44,6 +44,9 @@ class PaysLater(TakingTurns):
     def unreported_rewards(self) -> dict[str, float]:
         return {self.agents[(self.time + 1) % 2]: 7.0}
 
+    def unreported_infos(self) -> dict[str, dict[str, Any]]:
+        return {}
+
 
 @pytest.mark.parametrize(("limit", "max_steps"), [(3, 100), (None, 3)])
 def test_an_episode_that_is_cut_has_what_agents_have_earned_and_no_step_has_reported(limit, max_steps):

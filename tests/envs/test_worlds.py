@@ -128,16 +128,20 @@ def test_nobody_appears_in_the_step_at_which_a_limit_ends_the_episode():
 
 
 class LateRewards(Script):
-    """A world whose agent b has earned 7 that no step has reported yet."""
+    """A world whose agent b has earned 7, and has an info, that no step has reported yet."""
 
     def unreported_rewards(self) -> dict[str, float]:
         return {"b": 7.0}
 
+    def unreported_infos(self) -> dict[str, dict[str, Any]]:
+        return {"b": {"place": 2}}
 
-def test_a_limit_pays_out_what_agents_have_earned_and_no_step_has_reported():
+
+def test_a_limit_reports_what_agents_have_got_and_no_step_has_reported():
     world = LateRewards(step(deciding="a", a=0, b=0), step(deciding="b", a=1, b=0), step(a=0, b=0))
-    rows = play(worlds_of(world, limit=1).envs["default"], 1)
+    rows = play(worlds_of(world, limit=1, each=SPEC_WITH_INFO).envs["default"], 1)
     assert rows["reward"].tolist() == [[1, 7]]
+    np.testing.assert_array_equal(rows["info"], [[[np.nan], [2]]])
 
 
 def test_policies_have_their_own_columns_of_worlds_that_are_stepped_once():

@@ -21,7 +21,7 @@ from offbeat.envs.adapters.pettingzoo.sources import Source
 from offbeat.envs.testing.games import Nim, RockPaperScissors
 from offbeat.envs.testing.smuggling import Smuggling
 from offbeat.envs.testing.worlds import Cameras, CartPoles, LateArrivals, MixedSpaces
-from offbeat.envs.worlds.contract import World, WorldAdapter, WorldSnapshots, WorldStep
+from offbeat.envs.worlds.contract import ReportsLater, World, WorldAdapter, WorldSnapshots, WorldStep
 
 pytest.importorskip("pettingzoo")
 
@@ -189,6 +189,38 @@ def test_rewards_between_two_turns_are_given_when_the_player_is_on_turn_again():
         {"player_0": 0.0, "player_1": 10.0},
         {"player_0": 11.0, "player_1": 0.0},
     ]
+
+
+class Counts(Nim):
+    """The info of a player has the number of its actions."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed, options)
+        self.infos = {player: {"actions": 0} for player in self.agents}
+
+    def step(self, action: Any) -> None:
+        if action is not None:
+            self.infos[self.agent_selection]["actions"] += 1
+        super().step(action)
+
+
+def test_the_info_of_an_action_is_given_once_when_its_player_is_on_turn_again():
+    steps = play(world_of(Counts(stones=3, most=1)), lambda *_: 0)
+    infos = [{player: dict(info) for player, info in step.infos.items()} for step in steps]
+    assert infos == [
+        {"player_0": {"actions": 0}, "player_1": {"actions": 0}},  # those of a reset are complete
+        {"player_0": {}, "player_1": {"actions": 0}},
+        {"player_0": {"actions": 1}, "player_1": {}},
+        {"player_0": {"actions": 2}, "player_1": {"actions": 1}},
+    ]
+
+
+def test_infos_that_no_step_has_given_are_known():
+    world = world_of(Counts(stones=3, most=1))
+    world.reset(0)
+    world.step({"player_0": 0})
+    assert isinstance(world, ReportsLater)
+    assert world.unreported_infos() == {"player_0": {"actions": 1}}
 
 
 def test_the_first_player_of_nim_wins_by_leaving_a_multiple_of_three():

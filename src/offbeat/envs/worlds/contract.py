@@ -99,10 +99,14 @@ class WorldSnapshots(Protocol):
 
 @runtime_checkable
 class ReportsLater(Protocol):
-    """A world that reports the rewards of an agent in a later step than that in which they were earned."""
+    """A world that reports what an agent gets for an action in a later step than that of the action."""
 
     def unreported_rewards(self) -> Mapping[str, float]:
         """Return what each living agent has earned that no step has reported yet."""
+        ...
+
+    def unreported_infos(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the infos of living agents that no step has reported yet."""
         ...
 
 

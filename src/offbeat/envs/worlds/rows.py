@@ -165,9 +165,10 @@ class AgentColumn:
         if self._write_mask is not None:
             self._write_mask(info)
 
-    def add_reward(self, reward: float) -> None:
-        """Add to the reward of the current row."""
+    def add_unreported(self, reward: float, info: Mapping[str, Any]) -> None:
+        """Add to the reward of the current row, and write the numbers of an info."""
         self.rows.rows.reward[self.index] += reward
+        self.rows.read_info(self.index, info)
 
     def end(self, *, terminated: bool, truncated: bool) -> None:
         """End the agent's episode in the current row."""

@@ -155,11 +155,13 @@ class WorldState:
 
     def _truncate(self, ended: Sequence[str]) -> list[str]:
         """Truncate the agents that have not ended; return all agents whose episodes end."""
-        unreported = self._world.unreported_rewards() if isinstance(self._world, ReportsLater) else {}
-        for agent, column in self._alive.items():
-            if agent not in ended:
-                column.end(terminated=False, truncated=True)
-                column.add_reward(unreported.get(agent, 0.0))
+        rest = [agent for agent in self._alive if agent not in ended]
+        for agent in rest:
+            self._alive[agent].end(terminated=False, truncated=True)
+        if isinstance(self._world, ReportsLater):
+            rewards, infos = self._world.unreported_rewards(), self._world.unreported_infos()
+            for agent in rest:
+                self._alive[agent].add_unreported(rewards.get(agent, 0.0), infos.get(agent, {}))
         return list(self._alive)
 
     def _refuse_dead(self, step: WorldStep) -> None:

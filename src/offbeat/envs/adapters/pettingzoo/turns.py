@@ -13,8 +13,9 @@ class TurnWorld(AgentsOfEnv):
     """An `AECEnv`. One step of the world is the action of one living agent.
 
     An agent's reward is the cumulative reward that `last` returns when the agent is selected again: all that it earned
-    since its last action. An agent that has ended is removed, with its last reward, in the step in which the env
-    selects it.
+    since its last action. So is its info, which is empty while the agent waits: the env keeps it until then, and its
+    numbers would count again in each step. An agent that has ended is removed, with its last reward and info, in the
+    step in which the env selects it.
     """
 
     turns = True
@@ -28,7 +29,8 @@ class TurnWorld(AgentsOfEnv):
         self.seed_spaces(seed)
         self.env.reset(seed=seed)
         step = self._collected()
-        return step._replace(rewards={}, terminations={}, truncations={})
+        infos = {**step.infos, **self.unreported_infos()}  # those of agents that wait may have masks
+        return step._replace(rewards={}, terminations={}, truncations={}, infos=infos)
 
     def step(self, actions: Mapping[str, Any]) -> WorldStep:
         """Step with the action of the selected agent, then remove the agents that have ended.
@@ -58,19 +60,24 @@ class TurnWorld(AgentsOfEnv):
         return step._replace(deciding=deciding, over=not deciding)
 
     def _add_waiting(self, step: WorldStep) -> None:
-        """Add the agents that are not selected. What they earn is reported when they are."""
-        env = self.env
-        for agent in env.agents:
-            if agent not in step.observations:
-                values = env.observe(agent), 0.0, False, False, env.infos.get(agent, {})
-                for part, value in zip(_parts(step), values, strict=True):
-                    part[agent] = value
+        """Add the agents that are not selected. What they earn, and their infos, are reported when they are."""
+        for agent in self._waiting():
+            values: tuple[Any, ...] = self.env.observe(agent), 0.0, False, False, {}
+            for part, value in zip(_parts(step), values, strict=True):
+                part[agent] = value
 
     def unreported_rewards(self) -> dict[str, float]:
         """Return what the agents that are not selected have earned since their last actions."""
         env = self.env
         earned: Mapping[str, float] = getattr(getattr(env, "unwrapped", env), "_cumulative_rewards", {})
-        return {agent: float(earned.get(agent, 0.0)) for agent in env.agents if agent != env.agent_selection}
+        return {agent: float(earned.get(agent, 0.0)) for agent in self._waiting()}
+
+    def unreported_infos(self) -> dict[str, Any]:
+        """Return the infos of the agents that are not selected."""
+        return {agent: self.env.infos.get(agent, {}) for agent in self._waiting()}
+
+    def _waiting(self) -> list[str]:
+        return [agent for agent in self.env.agents if agent != self.env.agent_selection]
 
     def _remove(self, agent: str) -> None:
         self.env.step(None)
