@@ -4,9 +4,10 @@ import json
 import tomllib
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from tests.support.runs import small_run
+from tests.support.runs import offbeat, small_run, stop_in_evaluation
 from tests.support.specs import TINY, grid, spec_text, write_spec
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
@@ -22,6 +23,7 @@ from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec, spec_of
 from offbeat.experiments.trials import read_trial, require_same_trial, trials_of, try_envs, write_trial
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.evaluation.evaluators import InlineEvaluator
 
 
 def spec(**changes: Any) -> Spec:
@@ -257,6 +259,19 @@ def test_a_session_is_finished_when_what_has_reached_stop_at_return_is_saved(bes
     with (run.path / "metrics.jsonl").open("a") as metrics:
         metrics.write(json.dumps(line) + "\n")
     assert Session(trial, 1, tmp_path).status() == status
+
+
+@pytest.mark.parametrize("limits", [{"eval_every": TINY["steps"]}, {"eval_every": 1, "time": 1e-9}], ids=str)
+def test_a_session_is_finished_when_the_last_evaluation_that_a_signal_has_stopped_is_made(limits, tmp_path):
+    settings = {**TINY, **limits, "eval_episodes": 1, "evaluator": "inline"}
+    session = Session(trials_of(spec(settings=settings))[0], 1, tmp_path)
+    with patch.object(InlineEvaluator, "poll", stop_in_evaluation):
+        assert offbeat(*session.arguments()).code == 130
+    env_steps = session.run.saved_env_steps()
+    assert (session.status(), session.last_line()["evaluations"]) == ("unfinished", 0)
+    assert offbeat(*session.arguments()).code == 0
+    assert (session.status(), session.last_line()["evaluations"]) == ("finished", 1)
+    assert session.run.saved_env_steps() == env_steps
 
 
 def test_a_finished_session_without_metrics_counts_as_finished_in_the_row_of_its_trial(tmp_path):

@@ -29,7 +29,16 @@ from tests.support.populations import (
     tree_of,
     weights,
 )
-from tests.support.runs import REPOSITORY, Started, is_alive, offbeat, small_run, status_of, weights_of
+from tests.support.runs import (
+    REPOSITORY,
+    Started,
+    is_alive,
+    offbeat,
+    small_run,
+    status_of,
+    stop_in_evaluation,
+    weights_of,
+)
 from tests.support.thorough import thorough
 
 from offbeat.cli.run import _PopulationCommand
@@ -46,6 +55,7 @@ from offbeat.population.population import RESTARTS_AFTER_KILL, Population
 from offbeat.population.report import rows_of, write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 from offbeat.run_directory.names import LEDGER
+from offbeat.runtime.evaluation.evaluators import InlineEvaluator
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +131,22 @@ def test_a_population_that_ends_before_any_process_or_in_a_copy_continues_to_the
     run_here(again)
     assert tree_of(again) == tree_of(undisturbed)
     assert weights(again) == weights(undisturbed)
+
+
+def test_a_population_that_is_stopped_in_an_evaluation_at_the_end_of_a_generation_continues_to_the_same_tree(tmp_path):
+    by_training: dict[str, Any] = {"table": {"objective": "eval_return_mean"}, "settings": {"eval_every": 256}}
+    whole, stopped = (small_population(tmp_path / name, **by_training) for name in ("whole", "stopped"))
+    run_here(whole)
+
+    def stop_in_training(job: Any) -> bool:
+        with patch.object(InlineEvaluator, "poll", stop_in_evaluation):
+            return offbeat(*job.arguments()).code == 130
+
+    for _ in range(2):
+        run_here(stopped, stop=stop_in_training)
+    run_here(stopped)
+    assert tree_of(stopped) == tree_of(whole)
+    assert weights(stopped) == weights(whole)
 
 
 def ends_at(one: Population, kind: type[Any], before: int) -> bool:

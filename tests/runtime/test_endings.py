@@ -6,10 +6,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -23,6 +22,7 @@ from tests.support.runs import (
     small_run,
     status_of,
     stop_from,
+    stop_in_evaluation,
     untimed,
     weights_of,
 )
@@ -170,13 +170,6 @@ def test_a_run_whose_last_evaluation_fails_is_finished_with_what_it_has_learned(
         resume(failed.path)
 
 
-def stop_in_evaluation(_evaluator: InlineEvaluator, _seconds: float, on_step: Callable[[], None]) -> NoReturn:
-    """Send a stop signal as soon as an evaluation runs."""
-    os.kill(os.getpid(), signal.SIGTERM)
-    on_step()
-    raise AssertionError("the signal did not stop the evaluation")
-
-
 @pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
 def test_a_resume_makes_only_the_last_evaluation_that_a_signal_has_stopped(tmp_path, monkeypatch, runtime):
     settings = LAST_EVALUATION | {"runtime": runtime, "max_lag": 1}
@@ -196,16 +189,45 @@ def test_a_resume_makes_only_the_last_evaluation_that_a_signal_has_stopped(tmp_p
     assert weights_of(whole.path) == weights_of(stopped.path)
 
 
-def test_a_resume_makes_the_last_evaluation_once_that_a_signal_has_stopped_in_a_lock_free_run(tmp_path, monkeypatch):
-    settings: dict[str, Any] = {key: value for key, value in LAST_EVALUATION.items() if key != "lag"}
-    settings |= {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}
+@pytest.mark.parametrize(
+    ("runtime", "limit"),
+    [("serial", {"time": 1e-9}), ("processes", {"stop_at": 256}), *thorough(("threads", {"stop_at": 256}))],
+    ids=str,
+)
+def test_a_resume_to_the_same_limit_makes_only_the_evaluation_that_a_signal_has_stopped(
+    tmp_path, monkeypatch, runtime, limit
+):
+    settings = LAST_EVALUATION | {"steps": 512, "eval_every": limit.get("stop_at", 1), "runtime": runtime, "max_lag": 0}
+    whole = small_run(tmp_path / "whole", **settings, **limit)
     with monkeypatch.context() as patched:
         patched.setattr(InlineEvaluator, "poll", stop_in_evaluation)
-        stopped = small_run(tmp_path / "run", **settings)
+        stopped = small_run(tmp_path / "stopped", **settings, **limit)
+    assert (stopped.exit_code, stopped.metrics["evaluations"]) == (130, 0)
+    assert stopped.reason.endswith(", and stopped by SIGTERM before its last evaluation")
+    evaluated = resume(stopped.path, **limit)
+    assert (evaluated.exit_code, evaluated.reason) == (0, whole.reason)
+    assert untimed(evaluated.metrics) == untimed(whole.metrics)
+    with pytest.raises(ConfigError, match="nothing is left to do"):
+        resume(stopped.path, **limit)
+    assert untimed(resume(stopped.path).metrics) == untimed(resume(whole.path).metrics)
+    assert weights_of(whole.path) == weights_of(stopped.path)
+
+
+@pytest.mark.parametrize("limit", [{}, {"stop_at": 256}], ids=str)
+def test_a_resume_makes_the_last_evaluation_once_that_a_signal_has_stopped_in_a_lock_free_run(
+    tmp_path, monkeypatch, limit
+):
+    settings: dict[str, Any] = {key: value for key, value in LAST_EVALUATION.items() if key != "lag"}
+    settings |= {"algorithm": "a2c", "runtime": "hogwild", "workers": 1, "steps": 512 if limit else 256}
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineEvaluator, "poll", stop_in_evaluation)
+        stopped = small_run(tmp_path / "run", **settings, **limit)
     assert (stopped.state, stopped.metrics["evaluations"]) == ("interrupted", 0)
-    evaluated = resume(stopped.path)
-    assert (evaluated.state, evaluated.metrics["evaluations"]) == ("finished", 1)
+    evaluated = resume(stopped.path, **limit)
+    assert (evaluated.exit_code, evaluated.metrics["evaluations"]) == (0, 1)
     assert evaluated.metrics["env_steps"] == stopped.metrics["env_steps"]
+    with pytest.raises(ConfigError, match="nothing is left to do"):
+        resume(stopped.path, **limit)
 
 
 def test_a_resume_makes_an_evaluation_that_was_due_after_a_signal(tmp_path):

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redi
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 from unittest.mock import patch
 
 from tests.support import warm
@@ -32,6 +32,7 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.core.stop_signals import REPEATED_WITHIN_S
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
+from offbeat.runtime.evaluation.evaluators import InlineEvaluator
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
@@ -262,6 +263,13 @@ def offbeat(*arguments: object) -> CommandResult:
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
     return CommandResult(code, out.getvalue(), err.getvalue())
+
+
+def stop_in_evaluation(_evaluator: InlineEvaluator, _seconds: float, on_step: Callable[[], None]) -> NoReturn:
+    """Stand for `InlineEvaluator.poll`: send a stop signal as soon as an evaluation runs."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    on_step()
+    raise AssertionError("the signal did not stop the evaluation")
 
 
 @contextmanager

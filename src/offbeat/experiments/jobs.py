@@ -92,8 +92,8 @@ class Job(ABC):
             return "lost"
         line = self.last_line()
         limited = self.is_over(line) and saved >= line.get("env_steps", 0)  # else the run has failed after the line
-        finished = self.run.has_state("finished") or saved >= self.steps or limited
-        return "finished" if finished else "unfinished"
+        learned = saved >= self.steps and not self.run.evaluation_is_due()
+        return "finished" if self.run.has_state("finished") or learned or limited else "unfinished"
 
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
         """Whether a metrics line has reached a limit of the run that is not in env steps."""

@@ -41,10 +41,11 @@ class Session(Job):
         return ", ".join(filter(None, (self.trial.label, f"{self.trial.env}", f"seed {self.seed}")))
 
     def is_over(self, line: dict[str, Any]) -> bool:
-        """Whether a metrics line has reached `stop_at_return` or `time` of the settings."""
+        """Whether a metrics line has reached `stop_at_return` of the settings, or `time` and no evaluation is due."""
         run = self.trial.config.run
         best, seconds = line.get("best_eval_return_mean"), line.get("wall_time_s")
-        return _reaches(best, run.stop_at_return) or _reaches(seconds, run.time)
+        timed_out = _reaches(seconds, run.time) and not self.run.evaluation_is_due()
+        return _reaches(best, run.stop_at_return) or timed_out
 
     def arguments(self) -> list[str]:
         """Return the arguments of `offbeat` that start or resume the session."""

@@ -46,8 +46,7 @@ class PacedLoop(TrainingLoop):
         """Whether a learning step is running: the parameters may then be inconsistent."""
 
     def run(self) -> None:
-        if self.counters.env_steps >= self._run.steps:
-            self.ending = self._finished_ending()  # its last evaluation, which a signal stopped, is made by `close`
+        if self.ending:  # only the last evaluation is left, which `close` makes
             return
         self._show("training")
         self._write_snapshots()

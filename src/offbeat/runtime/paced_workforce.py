@@ -208,10 +208,11 @@ class PacedWorkforce(Workforce):
         named = {policy_key(policy, name): array for policy, tree in by_policy.items() for name, array in tree.items()}
         return named or None
 
-    def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
+    def restore(self, state: Mapping[str, Any], arrays: Tree | None, *, paused: bool) -> tuple[bool, str]:
         counters = Counters.of_state(state["counters"])
         self.learned = counters.learning_step
         self._first_unneeded = self._end_after(counters.env_steps)
+        self._planned_pause = self._pace.next_ticket(self.learned) if paused else None
         self._apply_pause()
         if self._parts.league is not None:
             self._parts.league.restore(state["league"])

@@ -105,7 +105,7 @@ class TrainingLoop(ABC):
         self._workforce.begin_episodes()
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None, score: float | None) -> tuple[bool, str]:
-        """Restore a run from a checkpoint, and start acting.
+        """Restore a run from a checkpoint, and start acting, unless only its last evaluation is left.
 
         Args:
             state: the state of the checkpoint.
@@ -121,15 +121,28 @@ class TrainingLoop(ABC):
         self._evaluator_restarts_before = self.counters.evaluator_restarts
         self.evaluations.restore(self.counters.evaluation_s, state["evaluations"])
         self.metrics.restore(state["recorder"], self.counters)
-        return self._workforce.restore(state, arrays)
+        if self.evaluations.is_due:  # a signal has stopped it
+            finished = self.counters.env_steps >= self._run.steps
+            reached = self._ending_at_limit(self.counters.env_steps, self.counters.wall_time_s)
+            self.ending = self._finished_ending() if finished else reached
+        return self._workforce.restore(state, arrays, paused=self.ending is not None)
 
     @abstractmethod
     def run(self) -> None:
-        """Train until `ending` is set.
+        """Train until `ending` is set. A resumed run may start with it.
 
         Raises:
             RunFailed: training cannot continue.
         """
+
+    def _ending_at_limit(self, env_steps: int, wall_time_s: float) -> Ending | None:
+        """Return the ending of a run that has reached `stop_at` or `time`; None if it has not."""
+        run = self._run
+        if run.stop_at is not None and env_steps >= run.stop_at:
+            return Ending("interrupted", f"stopped at --stop-at {run.stop_at}", 0)
+        if run.time is not None and wall_time_s >= run.time:
+            return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
+        return None
 
     def _requested_ending(self, env_steps: int) -> Ending | None:
         """Return the ending that a signal or a limit asks for at the next boundary, at `env_steps`; None: no ending."""
@@ -137,14 +150,12 @@ class TrainingLoop(ABC):
         run = self._run
         if self._signals.received:
             return Ending("interrupted", f"stopped by {self._signals.received.name}", 130)
-        if run.stop_at is not None and env_steps >= run.stop_at:
-            return Ending("interrupted", f"stopped at --stop-at {run.stop_at}", 0)
+        if reached := self._ending_at_limit(env_steps, self.metrics.wall_time):
+            return reached
         return_mean = self.evaluations.return_mean
         if run.stop_at_return is not None and return_mean is not None and return_mean >= run.stop_at_return:
-            reached = f"an evaluation had a mean return of {rounded(return_mean)}"
-            return Ending("interrupted", f"stopped at --stop-at-return {run.stop_at_return:g}: {reached}", 0)
-        if run.time is not None and self.metrics.wall_time >= run.time:
-            return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
+            found = f"an evaluation had a mean return of {rounded(return_mean)}"
+            return Ending("interrupted", f"stopped at --stop-at-return {run.stop_at_return:g}: {found}", 0)
         return self._ending_by_callback()
 
     def _continue_or_end(self, *, finished: bool, at_boundary: bool) -> None:
@@ -207,7 +218,7 @@ class TrainingLoop(ABC):
         """Return the ending with the exit code of a stop signal. Without its last evaluation, no run is finished."""
         if not self._signals.received:
             return ending
-        if ending.state == "finished" and self.evaluations.is_due:
+        if ending.exit_code == 0 and self.evaluations.is_due:
             reason = f"{ending.reason}, and stopped by {self._signals.received.name} before its last evaluation"
             return Ending("interrupted", reason, 130)
         return replace(ending, exit_code=130)

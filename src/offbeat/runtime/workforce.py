@@ -46,8 +46,13 @@ class Workforce(ABC):
         """Return the arrays of the memory that a checkpoint saves, as views; None if there are none."""
 
     @abstractmethod
-    def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
+    def restore(self, state: Mapping[str, Any], arrays: Tree | None, *, paused: bool) -> tuple[bool, str]:
         """Restore what `state` and `checkpoint_arrays` returned, and start the actors or workers.
+
+        Args:
+            state: the result of `state`.
+            arrays: the result of `checkpoint_arrays`.
+            paused: whether they act nothing, because only the last evaluation of the run is left.
 
         Returns:
             Whether the unfinished episodes were restored too, and a message about the memory.

@@ -72,7 +72,7 @@ def config_to_resume(before: Config, run: Path, state: dict[str, Any], given: Ma
 
 
 def _refuse_finished(config: Config, run: Path, state: dict[str, Any]) -> None:
-    """Refuse to resume a run that has already reached its end, and whose last evaluation was not stopped.
+    """Refuse to resume a run that has already reached a limit, unless its last evaluation was stopped.
 
     Args:
         config: the config of the resumed run.
@@ -84,8 +84,9 @@ def _refuse_finished(config: Config, run: Path, state: dict[str, Any]) -> None:
     """
     counters, limits = state["counters"], config.run
     env_steps, seconds = counters["env_steps"], counters["wall_time_s"]
-    evaluates = limits.evaluation_interval > 0 and state["evaluations"]["is_due"]
-    if limits.steps <= env_steps and not evaluates:
+    if limits.evaluation_interval > 0 and state["evaluations"]["is_due"]:
+        return  # if a limit is reached, the resumed run only makes this evaluation
+    if limits.steps <= env_steps:
         command = RunDirectory(run).next_command("resume", f"--steps {2 * env_steps}")
         raise ConfigError(
             f"{run} has learned from {env_steps} env steps, and steps is {limits.steps}: nothing is left to do. To "

@@ -32,10 +32,11 @@ class HogwildLoop(TrainingLoop):
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._end_evaluation_requested = False
-        """Whether the evaluation of the weights at the end was requested, here or before a resume."""
+        """Whether the evaluation of the weights at the end was requested."""
 
     def run(self) -> None:
-        self._end_evaluation_requested = self.counters.env_steps >= self._run.steps
+        if self.ending:  # only the last evaluation is left, which `close` makes
+            return
         self._show("training")
         self._continue_acting()
         while self.ending is None:

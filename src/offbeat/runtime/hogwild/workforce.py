@@ -60,7 +60,7 @@ class HogwildWorkforce(Workforce):
         counts = {"done": self._board.counters_of(worker)._asdict(), "updates": updates, "refused": refused}
         return {**counts, "learner": state and state.learner, "actor": actor}
 
-    def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
+    def restore(self, state: Mapping[str, Any], arrays: Tree | None, *, paused: bool) -> tuple[bool, str]:
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
@@ -68,6 +68,8 @@ class HogwildWorkforce(Workforce):
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.start(states)
+        while paused and not self._pool.paused:  # they wait for a first limit, which is not set
+            self._pool.wait()
         continued = all(restored is not None and restored.actor is not None for restored in states)
         return continued, self._message(states, arrays)
 
