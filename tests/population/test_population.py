@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import chdir
@@ -52,7 +53,7 @@ from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
 from offbeat.population.members import MemberJob, Scoring, Training
 from offbeat.population.population import RESTARTS_AFTER_KILL, Population
-from offbeat.population.report import rows_of, write_report
+from offbeat.population.report import link_winner, rows_of, write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 from offbeat.run_directory.names import LEDGER
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator
@@ -327,6 +328,22 @@ def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_win
 def test_each_panel_of_values_has_its_key_as_title(finished):
     panels = pictures._values(finished.family()).axes
     assert [(axes.get_title(), axes.get_ylabel()) for axes in panels] == [("1 - gamma", ""), ("learning_rate", "")]
+
+
+def test_the_link_to_the_winner_replaces_its_copy_in_a_copied_population_and_the_copy_is_kept(tmp_path):
+    for name in ("member-000", "member-001"):
+        (tmp_path / name).mkdir()
+    link_winner(tmp_path, 0, ignore)
+    copied = shutil.copytree(tmp_path, tmp_path / "copied", symlinks=False)
+    (copied / "winner/new.txt").touch()
+    messages = list[str]()
+    for _ in range(2):
+        link_winner(copied, 1, messages.append)
+    assert (copied / "winner").readlink() == Path("member-001")
+    assert (copied / "winner.copy-1/new.txt").exists()
+    assert messages == [
+        f"{copied / 'winner'} was a copy of a run in place of a link: it was renamed to {copied / 'winner.copy-1'}"
+    ]
 
 
 @pytest.mark.usefixtures("winner")

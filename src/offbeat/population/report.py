@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from offbeat.experiments.directory import ExperimentDirectory
@@ -31,7 +33,7 @@ def write_report(
         plan: the plan of the population.
         directory: its directory.
         family: its members, with all that is in the ledger.
-        notify: called with a message that names the characters that the font of the pictures lacks.
+        notify: called with messages: the characters that the font of the pictures lacks, and what was renamed.
         failed: members that have failed and have not finished, which are not waited for.
     """
     if rows := rows_of(family):
@@ -40,11 +42,26 @@ def write_report(
         draw_all(family, directory.path, notify, failed)
     winner = family.winner(plan.generations - 1, failed)
     if winner is not None:
-        link = directory.path / f".{WINNER}.new"
-        link.unlink(missing_ok=True)
-        link.symlink_to(member_name(winner))
-        link.replace(directory.path / WINNER)
+        link_winner(directory.path, winner, notify)
     return winner
+
+
+def link_winner(path: Path, winner: int, notify: Callable[[str], None]) -> None:
+    """Write the link to the winner. A directory in its place is renamed.
+
+    Args:
+        path: the directory of the population.
+        winner: the member.
+        notify: called with a message about the renamed directory.
+    """
+    link, temporary = path / WINNER, path / f".{WINNER}.new"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(member_name(winner))
+    if link.is_dir() and not link.is_symlink():  # a program has copied the population with what its link points to
+        renamed = next(free for n in count(1) if not (free := path / f"{WINNER}.copy-{n}").exists())
+        link.rename(renamed)
+        notify(f"{link} was a copy of a run in place of a link: it was renamed to {renamed}")
+    temporary.replace(link)
 
 
 def rows_of(family: Family) -> list[dict[str, Any]]:
