@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
@@ -172,6 +173,16 @@ def test_a_second_push_updates_the_existing_repository(run, hub_with_policy, tmp
     assert typed(hub_with_policy, tmp_path, "push", run, REPO, "--episodes", "2").code == 0
     assert json.loads(hub_with_policy.files[REPO]["evaluation.json"])["episodes"] == 2
     assert len(hub_with_policy.commits) == 1
+
+
+def test_a_policy_whose_agents_have_not_played_is_refused_before_a_folder_is_written(run, tmp_path):
+    copy = not_pushed(run, tmp_path)
+    scores = {"episodes": 20, **dict.fromkeys(("return_mean", "return_std", "length_mean"))}
+    with patch("offbeat.api.playing.scoring.score", return_value=scores):
+        said = offbeat("push", copy, REPO, "--dry-run")
+    assert said.code == 2
+    assert "took part in the 20 episodes of the evaluation" in said.err
+    assert not (copy / "hub").exists()
 
 
 def not_pushed(run: Path, folder: Path) -> Path:

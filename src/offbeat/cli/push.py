@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import CheckpointName, ChosenPolicy, RunImports, TrustCode
 from offbeat.cli.output import spinner
-from offbeat.core.errors import require_at_least
+from offbeat.core.errors import ConfigError, require_at_least
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class Push:
         with spinner("playing episodes"):
             scores = score(policies, episodes=self.episodes, seed=self.seed)
         scores = scores.get("policies", {name: scores})[name]
+        if scores["return_mean"] is None:
+            raise ConfigError(
+                f"no agent of the policy {name} took part in the {scores['episodes']} episodes of the evaluation, so "
+                "the model card would have no return: pass more --episodes, or another --seed"
+            )
         directory = RunDirectory(self.run_directory)
         shown = directory.path / FOLDER
         with folder_to_upload(directory, saved.policies[name], policies[name], scores, self.repo) as folder:
