@@ -13,6 +13,7 @@ from tests.support.specs import TINY, grid, spec_text, write_spec
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.cli import main
 from offbeat.cli.train import Train
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.directory import ExperimentDirectory
@@ -88,6 +89,15 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
         if "preset" not in changes:  # that is then chosen by itself, and named
             assert made == expected
         assert made.tables() == expected.tables()
+
+
+@pytest.mark.parametrize("preset", ["none", "ppo-acrobot-v1", None])
+def test_a_session_has_the_preset_that_the_spec_names(preset, tmp_path):
+    (trial,) = trials_of(spec(preset=preset, settings={"steps": 64}))
+    wanted = resolve("ppo", "CartPole-v1", preset=preset, flags={"steps": 64, "seed": 7})
+    typed = main._parse(Session(trial, 7, tmp_path).arguments())
+    assert isinstance(typed, Train)
+    assert typed.config() == trial.config.with_run(seed=7) == wanted
 
 
 def test_a_resumed_session_gets_trust_code_only_from_a_caller_who_gave_it(tmp_path, monkeypatch):

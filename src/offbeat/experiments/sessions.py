@@ -8,6 +8,7 @@ from typing import Any
 
 from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
+from offbeat.config.preset_files import NO_PRESET
 from offbeat.config.run_config import LIMITS
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.config.trust import code_to_run
@@ -54,11 +55,11 @@ class Session(Job):
             flags = self.trust_flags(code_to_run(self.trial.config.tables()))
             return ["resume", str(self.run.path), *flags, *self._limits(), *view]
         run, policies = self.trial.config.run, self.trial.config.policies
-        preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]
         flags, settings = with_written_policies(self.trial.settings, policies, self.folder)
         return [
-            *("train", run.algorithm, run.env, *preset, *imports, *flags, "--run-dir", str(self.run.path), *view),
+            *("train", run.algorithm, run.env, "--preset", run.preset or NO_PRESET, *imports, *flags),
+            *("--run-dir", str(self.run.path), *view),
             *("--set", *assignments_of({"seed": self.seed, **settings})),
         ]
 

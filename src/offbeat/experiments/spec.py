@@ -27,7 +27,7 @@ _KEYS = {
     "algorithm": str,
     "env": str,
     "envs": tuple[str, ...],
-    "preset": str | None,
+    "preset": str,
     "seeds": tuple[Natural, ...],
     "sessions": SessionCount,
     "target_return": float | None,
@@ -55,6 +55,7 @@ class Spec:
     algorithm: str
     envs: tuple[str, ...]
     preset: str | None
+    """As `--preset`: 'none' is the text, and selects none. None: the one for the algorithm and each env, if any."""
     seeds: tuple[int, ...]
     """Seeds of the sessions. Each trial has one session per seed."""
     target_return: float | None
