@@ -245,6 +245,14 @@ def test_a_dry_run_prints_every_run_that_would_start_and_creates_no_file(folder)
     assert "4 sessions, 3 at a time, in experiments/two" in said.out
 
 
+def test_sessions_are_given_the_modules_of_the_command_which_make_no_other_experiment(folder):
+    write_spec(folder / "spec.toml", seeds=[1, 2])
+    said = offbeat("run", "spec.toml", "--dry-run", "--import", "tests.sample_envs.run_envs")
+    assert said.code == 0, said.err
+    assert "trial-000/seed-1: skip" in said.out
+    assert " --import tests.sample_envs.run_envs " in said.out
+
+
 def test_an_interrupted_dry_run_does_not_say_that_sessions_were_killed(folder, monkeypatch):
     class InterruptedOnce(io.StringIO):
         interrupted = False

@@ -29,7 +29,7 @@ KILLED = End(-9)
 class FakeJob(Job):
     """A job that is finished as soon as a process has ended with exit code 0."""
 
-    steps, about = 1, "a session"
+    steps, about, caller_imports = 1, "a session", ()
 
     def __init__(self, folder: Path) -> None:
         self.finished, self.locked, self._run = False, False, RunDirectory(folder / "seed-1")

@@ -12,7 +12,7 @@ from tests.support.specs import TINY, grid, spec_text, write_spec
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.cli import main
-from offbeat.cli.train import Train
+from offbeat.cli.train import Resume, Train
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
@@ -109,6 +109,23 @@ def test_a_resumed_session_gets_trust_code_only_from_a_caller_who_gave_it(tmp_pa
     assert session.arguments()[:6] == [*resume, "--import", "tests.sample_envs.run_envs", "--import", zoo]
     ExperimentDirectory(tmp_path, trust_code=True)
     assert session.arguments()[:4] == [*resume, "--trust-code", "--progress"]
+
+
+def test_a_session_imports_the_modules_of_the_caller_who_may_leave_them_out_later(tmp_path, monkeypatch):
+    own, callers = "tests.sample_envs.run_envs", "tests.sample_envs.env_zoo"
+    (trial,) = trials_of(spec(imports=[own]))
+    session = Session(trial, 7, tmp_path, caller_imports=(callers, own))
+    typed = main._parse(session.arguments())
+    assert isinstance(typed, Train)
+    assert typed.imports == (callers, own)
+    session.run.path.mkdir()
+    typed.config().save(session.run.config_file)
+    session.require_same()
+    Session(trial, 7, tmp_path).require_same()
+    monkeypatch.setattr(Session, "status", lambda _: "unfinished")
+    resumed = main._parse(session.arguments())
+    assert isinstance(resumed, Resume)
+    assert resumed.imports == (callers, own)
 
 
 @pytest.mark.parametrize("place", ["settings", "search"])

@@ -152,6 +152,13 @@ def test_only_training_has_numbers_of_the_only_policy_if_it_has_a_name(tmp_path,
     assert said.code == code, said.err
 
 
+def test_members_are_given_the_modules_of_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(population_text())
+    said = offbeat("run", "spec.toml", "--dry-run", "--import", OWN)
+    assert said.out.count(f" --import {OWN} ") == 3, said.err
+
+
 def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("spec.toml").write_text(population_text(**worlds()))

@@ -55,15 +55,14 @@ class RunSpec:
     progress: Annotated[ProgressKind | None, arg(metavar=PROGRESS, help_behavior_hint="")] = None
     """Default: one line per running session, redrawn in place on a terminal."""
     imports: Imports = ()
-    """Python module to import first, for example one that registers an env. The current folder is searched too."""
+    """Python module to import first, in the sessions too, for example one that registers an env. The current folder is
+    searched too."""
     trust_code: bool = False
     """Import and call all code that the spec names. Use it only for your own specs, or after you have read the code."""
 
     def run(self) -> int:
-        from offbeat.config.importing import import_modules
         from offbeat.core.fields import Count, read
 
-        import_modules(self.imports)
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count, "pass, for example, --jobs 2")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         path = self.dir or self._default_directory()
@@ -119,10 +118,14 @@ class RunSpec:
         if is_population(self.spec):
             from offbeat.population.population import Population
 
-            return _PopulationCommand(Population(self.spec, path, trust_code=self.trust_code, elsewhere=elsewhere))
+            population = Population(
+                self.spec, path, imports=self.imports, trust_code=self.trust_code, elsewhere=elsewhere
+            )
+            return _PopulationCommand(population)
         from offbeat.experiments.experiment import Experiment
 
-        return _ExperimentCommand(Experiment(self.spec, path, trust_code=self.trust_code, elsewhere=elsewhere))
+        experiment = Experiment(self.spec, path, imports=self.imports, trust_code=self.trust_code, elsewhere=elsewhere)
+        return _ExperimentCommand(experiment)
 
     @contextmanager
     def _launcher(self, on_ray: OnRay | None, configs: Sequence[Config], jobs: int | None) -> Iterator[Launcher]:
@@ -143,13 +146,14 @@ class RunSpec:
 
     def _flags(self) -> list[str]:
         """Return the flags that are needed to resume the experiment."""
+        from offbeat.config.importing import import_flags
+
         given = {
             "dir": self.dir, "jobs": self.jobs, "on": None if self.on == "local" else self.on,
             "ray-address": self.ray_address, "cpus": self.cpus, "gpus": self.gpus, "resources": self.resources,
         }  # fmt: skip
         flags = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
-        imports = [word for module in self.imports for word in ("--import", module)]
-        return [*flags, *imports, *(["--trust-code"] if self.trust_code else [])]
+        return [*flags, *import_flags(self.imports), *(["--trust-code"] if self.trust_code else [])]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
@@ -60,6 +60,11 @@ def import_modules(names: tuple[str, ...]) -> None:
     for name in own:
         import_found(name)
     accept(*names)
+
+
+def import_flags(modules: Iterable[str]) -> list[str]:
+    """Return `--import` for each of the modules, once."""
+    return [word for module in dict.fromkeys(modules) for word in ("--import", module)]
 
 
 def import_found(name: str) -> None:

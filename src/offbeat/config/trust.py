@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from offbeat.config.env import EnvConfig, adapter_prefix
-from offbeat.config.importing import accept, import_found, is_accepted
+from offbeat.config.importing import accept, import_flags, import_found, is_accepted
 from offbeat.config.installed import is_installed
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.argument_notation import for_reader, printable
@@ -190,7 +190,7 @@ def flags_for(code: Code) -> list[str]:
     """
     if code.clusters or not all(kind == "algorithm" or _is_class(kind, path) for kind, path in code.paths):
         return [TRUST_FLAG]
-    return [word for module in modules_to_name(code) for word in ("--import", module)]
+    return import_flags(modules_to_name(code))
 
 
 def modules_to_name(code: Code) -> list[str]:

@@ -143,7 +143,7 @@ class ExperimentDirectory:
 
     def sessions(self, spec: Spec, trial: Trial) -> list[Session]:
         """Return a trial's sessions, one per seed."""
-        return [Session(trial, seed, self.folder(trial)) for seed in spec.seeds]
+        return [Session(trial, seed, self.folder(trial), spec.caller_imports) for seed in spec.seeds]
 
     def require_same_sessions(self, spec: Spec, trials: list[Trial]) -> None:
         """Raise ConfigError, with the differences, if a saved trial or session differs from that of the spec."""

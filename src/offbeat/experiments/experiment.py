@@ -55,6 +55,7 @@ class Experiment:
     Args:
         spec_file: Path of the spec.
         path: Path of the experiment's directory.
+        imports: Modules to import first, here and in the processes of the sessions.
         trust_code: Whether to import and call all code that the spec names, and to write through links that lead out
             of the directory.
         elsewhere: Whether the sessions run on other machines.
@@ -63,8 +64,16 @@ class Experiment:
         ConfigError: the spec or a trial is invalid, or the directory contains something else.
     """
 
-    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False, elsewhere: bool = False) -> None:
-        self.spec = read_spec(spec_file, trust_code=trust_code)
+    def __init__(
+        self,
+        spec_file: Path,
+        path: Path,
+        *,
+        imports: tuple[str, ...] = (),
+        trust_code: bool = False,
+        elsewhere: bool = False,
+    ) -> None:
+        self.spec = read_spec(spec_file, imports=imports, trust_code=trust_code)
         self._text = spec_file.read_bytes()
         self.directory = ExperimentDirectory(path, trust_code=trust_code)
         self.directory.require_for(self.spec)

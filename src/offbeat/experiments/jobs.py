@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from offbeat.config.importing import is_accepted
+from offbeat.config.importing import import_flags, is_accepted
 from offbeat.config.trust import TRUST_FLAG, Code, flags_for, modules_to_name
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.sinks import metrics_from_end
@@ -56,6 +56,11 @@ class Job(ABC):
 
     @property
     @abstractmethod
+    def caller_imports(self) -> tuple[str, ...]:
+        """Modules that the caller has named, which each process of the job imports too."""
+
+    @property
+    @abstractmethod
     def about(self) -> str:
         """What the run is, for messages: its settings, env and seed."""
 
@@ -69,7 +74,7 @@ class Job(ABC):
         """Return the arguments of `offbeat` for the process."""
 
     def trust_flags(self, code: Code) -> list[str]:
-        """Return the flags with which a process that opens the run accepts its code.
+        """Return the flags with which a process that opens the run imports the caller's modules and accepts its code.
 
         A caller who has named modules instead of passing --trust-code has not accepted other code in the run.
 
@@ -78,8 +83,9 @@ class Job(ABC):
         """
         path = self.run.path.resolve()
         if not any(is_accepted(str(folder)) for folder in (path, *path.parents)):
-            return [word for module in modules_to_name(code) for word in ("--import", module)]
-        return [TRUST_FLAG] if flags_for(code) or leads_outside(path) else []
+            return import_flags((*self.caller_imports, *modules_to_name(code)))
+        trusted = [TRUST_FLAG] if flags_for(code) or leads_outside(path) else []
+        return [*import_flags(self.caller_imports), *trusted]
 
     # --- status ---------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from offbeat.config.assignments import assignments_of
 from offbeat.config.config import Config
+from offbeat.config.importing import import_flags
 from offbeat.config.preset_files import NO_PRESET
 from offbeat.config.run_config import LIMITS
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
@@ -27,6 +28,7 @@ class Session(Job):
     seed: int
     folder: Path
     """Path of the trial's directory."""
+    caller_imports: tuple[str, ...] = ()
 
     @property
     def run(self) -> RunDirectory:
@@ -55,7 +57,7 @@ class Session(Job):
             flags = self.trust_flags(code_to_run(self.trial.config.tables()))
             return ["resume", str(self.run.path), *flags, *self._limits(), *view]
         run, policies = self.trial.config.run, self.trial.config.policies
-        imports = [word for module in run.imports for word in ("--import", module)]
+        imports = import_flags((*self.caller_imports, *run.imports))
         flags, settings = with_written_policies(self.trial.settings, policies, self.folder)
         return [
             *("train", run.algorithm, run.env, "--preset", run.preset or NO_PRESET, *imports, *flags),
@@ -90,8 +92,11 @@ def _reaches(value: float | None, limit: float | None) -> bool:
 
 
 def _keys_that_may_differ(config: Config) -> set[str]:
-    """Return the keys that may differ between a run and the config that it was started with."""
-    return {*LIMITS, *(CHANGED_BY_AUTO_LAYOUT if config.runtime.split == "measured" else ())}
+    """Return the keys that may differ between a run and the config of its trial.
+
+    The imports of a run include the modules of its caller; those of the spec are compared with the spec.
+    """
+    return {"imports", *LIMITS, *(CHANGED_BY_AUTO_LAYOUT if config.runtime.split == "measured" else ())}
 
 
 def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[str]) -> list[str]:

@@ -70,6 +70,8 @@ class Spec:
     """The table [population], unchecked: the package `population` reads it. None: the spec is of an experiment."""
     where: str = "the spec"
     """The file, for messages."""
+    caller_imports: tuple[str, ...] = ()
+    """Modules that the caller has named. Each process imports them, but they do not define the sessions."""
 
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the sessions. Specs that differ here are different experiments."""
@@ -91,21 +93,23 @@ class Spec:
         return None if self.search is None else self.search.trials
 
 
-def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
+def read_spec(path: Path, *, imports: tuple[str, ...] = (), trust_code: bool = False) -> Spec:
     """Read a spec file.
 
     Args:
         path: Path of the file.
+        imports: Modules to import first, here and in each process of a session or member.
         trust_code: Whether to import and call all code that it names.
 
     Raises:
         ConfigError: the file is missing or not TOML, a key or value is invalid, it names code that is not trusted, or
             an import fails.
     """
+    import_modules(imports)
     tables = _read_tables(path)
     other_cluster = 'leave out ray_address and ray_runtime_env, or write ray_address = "auto"'
     require(Code.joined(_codes_of(tables)), str(path), trust_code=trust_code, other_cluster=other_cluster)
-    return spec_of(tables, str(path))
+    return replace(spec_of(tables, str(path)), caller_imports=imports)
 
 
 def is_population(path: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.config.config import Config
 from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.importing import import_flags
 from offbeat.config.keys import flat
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.resolve import resolve
@@ -215,8 +216,7 @@ def with_written_policies(
     """
     if not policies:
         return [], dict(settings)
-    modules = modules_of(policies_code(tables_of(policies)))
-    imports = [word for module in modules for word in ("--import", module)]
+    imports = import_flags(modules_of(policies_code(tables_of(policies))))
     others = {key: value for key, value in settings.items() if key != "policies"}
     return [*imports, "--policies", str(folder / POLICIES)], others
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.assignments import assignments_of
+from offbeat.config.importing import import_flags
 from offbeat.config.trust import code_to_run
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
@@ -51,6 +52,10 @@ class MemberJob(Job):
     def name(self) -> str:
         return f"{member_name(self.member)} generation {self.generation}"
 
+    @property
+    def caller_imports(self) -> tuple[str, ...]:
+        return self.plan.spec.caller_imports
+
     def _flags(self, *, algorithm: bool = True) -> list[str]:
         code = code_to_run(self.plan.configs[self.member].tables())  # of the spec, which the caller has accepted
         return self.trust_flags(code if algorithm else code.to_play())
@@ -73,7 +78,7 @@ class Training(MemberJob):
             return ["resume", str(self.run.path), *self._flags(), *view, "--set", *changes]
         spec = self.plan.spec
         preset = ["--preset", spec.preset] if spec.preset else []
-        imports = [word for module in spec.imports for word in ("--import", module)]
+        imports = import_flags((*self.caller_imports, *spec.imports))
         seed = {"seed": self.plan.seed_of(self.member)}
         flags, settings = with_written_policies(self.plan.run_settings(self.values), self.plan.policies, self.path)
         pairs = assignments_of({**seed, **settings, **limits})

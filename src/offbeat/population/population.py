@@ -64,6 +64,7 @@ class Population:
     Args:
         spec_file: path of the spec.
         path: path of the population's directory.
+        imports: modules to import first, here and in the processes of the members.
         trust_code: whether to import and call all code that the spec names, and to write through links that lead out
             of the directory.
         elsewhere: whether the members run on other machines.
@@ -72,8 +73,16 @@ class Population:
         ConfigError: the spec is invalid, or the directory contains something else.
     """
 
-    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False, elsewhere: bool = False) -> None:
-        spec = read_spec(spec_file, trust_code=trust_code)
+    def __init__(
+        self,
+        spec_file: Path,
+        path: Path,
+        *,
+        imports: tuple[str, ...] = (),
+        trust_code: bool = False,
+        elsewhere: bool = False,
+    ) -> None:
+        spec = read_spec(spec_file, imports=imports, trust_code=trust_code)
         self.plan = plan_of(spec)
         self._text = spec_file.read_bytes()
         self.directory, self.path = ExperimentDirectory(path, trust_code=trust_code), path
