@@ -244,6 +244,28 @@ def test_a_new_config_key_does_not_make_an_older_trial_differ(tmp_path):
     require_same_trial(trial, tmp_path / "trial.toml")
 
 
+def test_sessions_have_the_workers_of_their_trial_on_machines_with_other_cores(tmp_path, monkeypatch):
+    file = write_spec(tmp_path / "spec.toml", settings={**TINY, "runtime": "hogwild"})
+
+    def on_a_machine_with(cores: int) -> Experiment:
+        monkeypatch.setattr("offbeat.config.resolve.usable_cores", lambda: cores)
+        return Experiment(file, tmp_path / "experiment")
+
+    first = on_a_machine_with(3)
+    with first.directory.locked():
+        first.directory.write_record(first.spec, b"")
+        first.directory.write_trial(first.trials[0])
+    started = on_a_machine_with(2).sessions(first.trials[0])[0]
+    typed = main._parse(started.arguments())
+    assert isinstance(typed, Train)
+    assert typed.config().runtime.workers == 3
+    started.run.path.mkdir()
+    typed.config().save(started.run.config_file)
+    (trial,) = on_a_machine_with(4).trials
+    assert trial.config == first.trials[0].config
+    assert trial.settings["workers"] == 3
+
+
 def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_path):
     (trial,) = trials_of(spec(settings={"steps": 64, "runtime": "processes"}))
     assert trial.config.runtime.split == "measured"

@@ -159,6 +159,14 @@ def test_members_are_given_the_modules_of_the_command(tmp_path, monkeypatch):
     assert said.out.count(f" --import {OWN} ") == 3, said.err
 
 
+def test_members_have_the_same_number_of_workers_on_machines_with_other_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr("offbeat.config.resolve.usable_cores", lambda: 3)
+    jobs = population(tmp_path, settings={**SETTINGS, "runtime": "hogwild"}).known_jobs()
+    monkeypatch.setattr("offbeat.config.resolve.usable_cores", lambda: 2)
+    typed = [main._parse(job.arguments()) for job in jobs]
+    assert [each.config().runtime.workers for each in typed if isinstance(each, Train)] == [3, 3, 3]
+
+
 def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("spec.toml").write_text(population_text(**worlds()))

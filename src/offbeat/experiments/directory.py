@@ -15,7 +15,14 @@ from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.typed_text import change_text
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
-from offbeat.experiments.trials import Trial, read_trial, require_same_trial, trial_name, write_trial
+from offbeat.experiments.trials import (
+    Trial,
+    read_trial,
+    require_same_trial,
+    trial_name,
+    with_saved_workers,
+    write_trial,
+)
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import locked
 from offbeat.run_directory.names import EXPERIMENT, SPEC, TRIAL
@@ -144,6 +151,10 @@ class ExperimentDirectory:
     def sessions(self, spec: Spec, trial: Trial) -> list[Session]:
         """Return a trial's sessions, one per seed."""
         return [Session(trial, seed, self.folder(trial), spec.caller_imports) for seed in spec.seeds]
+
+    def started(self, spec: Spec, trials: list[Trial]) -> list[Trial]:
+        """Return trials as they have been started, on this machine or on another one."""
+        return [with_saved_workers(spec, trial, self.folder(trial) / TRIAL) for trial in trials]
 
     def require_same_sessions(self, spec: Spec, trials: list[Trial]) -> None:
         """Raise ConfigError, with the differences, if a saved trial or session differs from that of the spec."""

@@ -80,7 +80,8 @@ class Experiment:
         search = self.spec.search
         self._optuna = search if search is not None and search.method == "optuna" else None
         """The search, if Optuna chooses the settings of the trials, one trial after the other."""
-        self.trials = trials_of(self.spec) if self._optuna is None else self._optuna_trials()
+        trials = trials_of(self.spec) if self._optuna is None else self._optuna_trials()
+        self.trials = self.directory.started(self.spec, trials)
         """All trials; in a search by Optuna those that have been started."""
         examples = [] if self._optuna is None else _examples(self.spec, self._optuna)
         self._checked = [*self.trials, *examples]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class Trial:
     values: Values
     """Values of the keys that are searched over."""
     settings: dict[str, Any]
-    """All settings of the spec, including `values`."""
+    """All settings of the spec, including `values`, and the number of workers."""
     config: Config
     """Config of all sessions, except for the seed."""
 
@@ -109,7 +109,16 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
         config = config_of(spec, env, settings)
     except ConfigError as error:
         raise _named(spec.where, "trial", env, values, error) from error
-    return Trial(number, env, values, settings, config)
+    return Trial(number, env, values, with_workers(settings, config), config)
+
+
+def with_workers(settings: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """Return settings with the number of workers of their config: by default a machine has as many as cores.
+
+    So all sessions have the same number, wherever they start.
+    """
+    workers = {"workers": config.runtime.workers} if config.runtime.entry.workers_learn else {}
+    return {**settings, **workers}
 
 
 def config_of(spec: Spec, env: str, settings: Mapping[str, Any]) -> Config:
@@ -238,6 +247,21 @@ def read_trial(spec: Spec, number: int, file: Path) -> Trial:
             f"{file} has values under [searched] that the spec does not search over: restore it, or pass another --dir"
         )
     return trial_of(spec, number, env, searched)
+
+
+def with_saved_workers(spec: Spec, trial: Trial, file: Path) -> Trial:
+    """Return a trial with the number of workers in its trial.toml, if there is one and the spec does not give it.
+
+    The trial may have been started on a machine with another number of cores.
+
+    Raises:
+        ConfigError: the file is not TOML, or its number is invalid.
+    """
+    given = {**spec.settings, **trial.values}
+    if "workers" in given or not trial.config.runtime.entry.workers_learn or not file.exists():
+        return trial
+    saved = _flat(_tables_in(file)).get("runtime.workers", trial.config.runtime.workers)
+    return trial_of(replace(spec, settings={**spec.settings, "workers": saved}), trial.number, trial.env, trial.values)
 
 
 def require_same_trial(trial: Trial, file: Path) -> None:

@@ -22,7 +22,7 @@ from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.setting_types import kind_of, setting_hints
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import with_place
-from offbeat.experiments.trials import config_of
+from offbeat.experiments.trials import config_of, with_workers
 from offbeat.metrics.names import METRICS
 from offbeat.population.mutation import ROLE, Genome, Values, shown
 from offbeat.population.settings import (
@@ -82,7 +82,7 @@ class PopulationPlan:
 
     def run_settings(self, values: Values) -> dict[str, Any]:
         """Return the settings of a member's run, without its seed."""
-        return _run_settings(self.spec, self.settings, values)
+        return with_workers(_run_settings(self.spec, self.settings, values), self.configs[0])
 
     def changes(self, values: Values) -> dict[str, Any]:
         """Return the settings that a resume sets to give a member these values."""
