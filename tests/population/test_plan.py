@@ -86,6 +86,10 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
         {**mutate(minibatch_size={"low": 1, "high": 64}), **settings(minibatch_size=None)},
         ["spec.toml, a member on CartPole-v1 with minibatch_size 1: "],
     ),
+    (
+        {**mutate(curriculum={"size": RANGE}), **settings(curriculum='["size 0:2"]')},
+        ["size mutates and is in curriculum under [settings]"],
+    ),
     (mutate(curriculum={"wind": {"low": 0.1, "high": 1.0}}), ["curriculum sets wind", "no such attribute"]),
     (settings(learning_rate=1e-3), ["learning_rate is under [settings], but mutates"]),
     (settings(stop_at=100), ["stop_at is not supported by a population"]),
@@ -203,6 +207,18 @@ def test_the_last_start_and_lag_that_lead_to_a_decision_are_accepted(tmp_path, t
     spec = tmp_path / "spec.toml"
     spec.write_text(population_text(table))
     assert plan_of(read_spec(spec)).generations == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [("none", ()), ("a,b", ("a", "b")), ('["a,b"]', ("a,b",)), (["a", "success"], ("a",))],
+    ids=str,
+)
+def test_the_metric_of_the_objective_is_added_to_a_list_in_any_notation(tmp_path, given, names):
+    spec = tmp_path / "spec.toml"
+    spec.write_text(population_text({"objective": "info/success"}, settings={**SETTINGS, "info_metrics": given}))
+    plan = plan_of(read_spec(spec))
+    assert plan.run_settings({})["info_metrics"] == (*names, "success")
 
 
 @pytest.mark.parametrize("key", ["learning_rate", "gamma"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from offbeat.config.changes import reason_against
 from offbeat.config.config import Config
+from offbeat.config.env import EnvConfig
 from offbeat.config.keys import POLICIES, flat, own_values, parts_of, setting_of, values_of
 from offbeat.config.other_libraries import names_like
 from offbeat.config.policies import Policies, tables_of
@@ -17,6 +18,7 @@ from offbeat.config.resolve import settings_list
 from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
+from offbeat.core.fields import read
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.setting_types import kind_of, setting_hints
@@ -96,8 +98,8 @@ def _run_settings(spec: Spec, settings: PopulationSettings, values: Values) -> d
     if settings.objective_is_of_training_evaluations:
         of_run = {"eval_time_share": 1.0, **of_run}  # none is skipped
     if objective.startswith(INFO):
-        names = _texts(of_run.get("info_metrics", ()))
-        of_run["info_metrics"] = tuple(dict.fromkeys((*names, objective.removeprefix(INFO))))
+        names = (*_texts("info_metrics", of_run), objective.removeprefix(INFO))
+        of_run["info_metrics"] = tuple(dict.fromkeys(names))
     return flat(of_run)
 
 
@@ -105,11 +107,13 @@ def _as_settings(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """Return values as settings: parameters of the env as one curriculum, after that of the spec."""
     given = {key: value for key, value in values.items() if not key.startswith(f"{PARAMETERS}.")}
     parameters = [f"{key.partition('.')[2]} 0:{value!r}" for key, value in values.items() if key not in given]
-    return {**given, **({PARAMETERS: (*_texts(settings.get(PARAMETERS, ())), *parameters)} if parameters else {})}
+    return {**given, **({PARAMETERS: (*_texts(PARAMETERS, settings), *parameters)} if parameters else {})}
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+def _texts(key: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the items of a setting of the env that is a list of texts; none if it is not given."""
+    texts: tuple[str, ...] = read(key, settings.get(key, ()), hints_of(EnvConfig)[key])
+    return texts
 
 
 # --- from the spec ------------------------------------------------------------------------------------------
@@ -223,9 +227,6 @@ def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several
 def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any]) -> None:
     """Refuse a key that cannot mutate."""
     if key.startswith(f"{PARAMETERS}."):
-        name = key.partition(".")[2]
-        if any(text.split()[:1] == [name] for text in _texts(spec.settings.get(PARAMETERS, ()))):
-            raise ConfigError(f"{spec.where}: {name} mutates and is in {PARAMETERS} under [settings]: keep one of them")
         return
     setting = setting_of(key)
     if setting not in hints:
@@ -244,6 +245,9 @@ def _require_values(spec: Spec, population: PopulationSpec) -> None:
     """Refuse keys that a resume cannot change, and ranges with values that the setting does not accept."""
     lowest = {key: gene.low for key, gene in population.genes.items()}
     base = _config(spec, population.settings, {})
+    for name in (text.split()[0] for text in base.env.curriculum):
+        if f"{PARAMETERS}.{name}" in population.genes:
+            raise ConfigError(f"{spec.where}: {name} mutates and is in {PARAMETERS} under [settings]: keep one of them")
     for key, gene in population.genes.items():
         if key.startswith(POLICIES):
             _require_learning(_config(spec, population.settings, {key: gene.low}), key, spec.where)
