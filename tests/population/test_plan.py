@@ -81,6 +81,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
         ["seed cannot mutate", "random stream", "each member has its own"],
     ),
     (mutate(steps={"low": 100, "high": 800}), ["steps cannot mutate"]),
+    (mutate(step_timeout_s={"low": 1, "high": 2}), ["step_timeout_s cannot mutate", "of the algorithm or the env"]),
     (mutate(minibatch_size={"low": 16, "high": 512, "initial": "settings"}), ["minibatch_size is 512", "= 64 rows"]),
     (
         {**mutate(minibatch_size={"low": 1, "high": 64}), **settings(minibatch_size=None)},

@@ -16,6 +16,7 @@ from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import settings_list
 from offbeat.config.run_config import LIMITS, RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
@@ -252,7 +253,7 @@ def _require_values(spec: Spec, population: PopulationSpec) -> None:
         if key.startswith(POLICIES):
             _require_learning(_config(spec, population.settings, {key: gene.low}), key, spec.where)
         reason = reason_against(base, PARAMETERS if key.startswith(f"{PARAMETERS}.") else key)
-        if reason or key in hints_of(RunConfig):
+        if reason or key in {*hints_of(RunConfig), *hints_of(RuntimeConfig)}:
             or_else = ", each member has its own" if key == "seed" else ", or search over it"
             why = reason[0] if reason else "it is not a setting of the algorithm or the env"
             raise ConfigError(f"{spec.where}: {key} cannot mutate, because {why}: leave it out{or_else}")
