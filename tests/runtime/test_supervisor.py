@@ -117,7 +117,7 @@ def test_an_actor_killed_during_a_pause_leaves_no_snapshot_and_its_replacement_c
 def test_an_exhausted_restart_budget_ends_the_run():
     with scene(actors=1, restart_budget=2, max_lag=1) as it:
         it.begin()
-        with pytest.raises(RunFailed, match=r"actor 0 .* SIGKILL.* restart_budget of 2 .* is used up"):
+        with pytest.raises(RunFailed, match=r"actor 0 .* SIGKILL.* restart_budget of 2 is used up"):
             kill_before_each_batch(it)
         assert it.acting.restarts == 2
 
@@ -156,8 +156,12 @@ def supervisor_of(start: Callable[..., FakeProcess], board: Board) -> Supervisor
     return Supervisor(start, board, runtime, reporting, role="actor", work="ticket", changes_result=True)
 
 
-@pytest.mark.parametrize(("window_s", "attempts"), [(600.0, [0, 1, 2]), (2.5, [0, 1, 1])])
-def test_a_restart_has_the_number_of_recent_deaths(monkeypatch, window_s, attempts):
+@pytest.mark.parametrize(
+    ("window_s", "progress", "attempts", "failures"),
+    [(600.0, 1, [0, 1, 2], 1), (1.5, 1, [0, 1, 1, 1], 0), (1.5, 0, [0, 1, 2], 1)],
+    ids=["within the window", "before the window, with progress", "before the window, without progress"],
+)
+def test_deaths_count_within_the_window_and_without_progress(monkeypatch, window_s, progress, attempts, failures):
     monkeypatch.setattr(supervisor, "RESTART_WINDOW_S", window_s)
     clock = count()  # a second passes between two looks at it
     for module in ("supervisor", "supervised"):
@@ -172,8 +176,12 @@ def test_a_restart_has_the_number_of_recent_deaths(monkeypatch, window_s, attemp
     supervised.start(1)
     for _ in attempts[1:]:
         supervised.watch()
+        board.next[0][0] += progress
+    for _ in range(failures):
+        with pytest.raises(RunFailed, match="restart_budget of 2 is used up"):
+            supervised.watch()
     assert starts == [(0, attempt) for attempt in attempts]
-    assert supervised.restarts == 2
+    assert supervised.restarts == len(attempts) - 1
 
 
 def test_a_restarted_actor_starts_new_episodes_at_its_open_ticket(monkeypatch):

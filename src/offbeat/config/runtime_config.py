@@ -134,8 +134,8 @@ class RuntimeConfig:
     """Size of the object store in MB, if Ray is started for this run; none: what the messages of the run need. Only for
     ray, without ray_address."""
     restart_budget: Natural = 5
-    """Restarts of one process within 10 minutes, after which the run fails; for an evaluator, the evaluation fails.
-    In serial and threads only for evaluations."""
+    """Restarts of one process within 10 minutes, or without progress, after which the run fails; for an evaluator, the
+    evaluation fails. In serial and threads only for evaluations."""
 
     def __post_init__(self) -> None:
         runtime_entry(self.runtime)

@@ -25,7 +25,7 @@ ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 SLOW_START_S = 5.0
 """Seconds after which a message says how many children have started; the next ones follow after twice the time each."""
 RESTART_WINDOW_S = 600.0
-"""Seconds for which a restart counts against the budget."""
+"""Seconds for which a death counts against the budget; longer if the child has finished no work since."""
 
 C = TypeVar("C", bound=Supervised)
 
@@ -47,8 +47,9 @@ class Supervisor(Generic[C]):
         """Make a supervisor; `start` starts the children.
 
         Args:
-            start: starts one child from (index, attempt). `attempt` is the number of its recent deaths: it changes the
-                random streams, so that a failure that follows from the seed does not occur again.
+            start: starts one child from (index, attempt). `attempt` is the number of its recent deaths, as in
+                `_count_death`: it changes the random streams, so that a failure that follows from the seed does not
+                occur again.
             board: has the open ticket and the deadline of each child.
             runtime: the settings.
             reporting: is notified of restarts, and of the processes.
@@ -63,8 +64,8 @@ class Supervisor(Generic[C]):
         self._notify, self._processes_changed = reporting
         self._losses = LossWatch[C](board)
         self._budget = runtime.restart_budget
-        self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
-        """Times of the recent deaths, by index."""
+        self._deaths: defaultdict[int, deque[tuple[float, int]]] = defaultdict(deque)
+        """Time and open ticket of the recent deaths, by index."""
         self._last_code_lines = ""
         """The lines of the user's code in the last message: the same lines are not shown twice in a row."""
 
@@ -123,10 +124,9 @@ class Supervisor(Generic[C]):
         if dead.no_restart_reason:
             lines = dead.explained.partition("\n")[2]
             raise failure_of(f"{self._role} {index}: {dead.no_restart_reason}", lines) from traceback_of(dead)
-        deaths = self._count_death(index)
+        deaths = self._count_death(index, ticket)
         if deaths > self._budget:
-            minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
-            what = f"{text}: its restart_budget of {self._budget} in {minutes} is used up"
+            what = f"{text}: its restart_budget of {self._budget} is used up"
             raise failure_of(what, dead.explained) from traceback_of(dead)
         try:
             self.processes[index] = self._start_process(index, deaths)
@@ -147,11 +147,15 @@ class Supervisor(Generic[C]):
         headline = f"{text}{f' ({summary})' if summary else ''}: {again}"
         self._notify("\n".join(filter(None, (headline, lines))), dead.failure)
 
-    def _count_death(self, index: int) -> int:
-        """Count a death; return the number of deaths of this child within the window."""
-        deaths = self._deaths[index]
-        deaths.append(monotonic())
-        while deaths[0] < monotonic() - RESTART_WINDOW_S:
+    def _count_death(self, index: int, ticket: int) -> int:
+        """Count a death; return the number of deaths of this child within the window or at this ticket.
+
+        Those at this ticket count even if they are older. Otherwise a child that hangs each time could be restarted
+        without end, because a time limit may be a large part of the window.
+        """
+        deaths, now = self._deaths[index], monotonic()
+        deaths.append((now, ticket))
+        while deaths[0][0] < now - RESTART_WINDOW_S and deaths[0][1] != ticket:
             deaths.popleft()
         return len(deaths)
 
