@@ -255,6 +255,15 @@ def test_a_resume_makes_an_evaluation_that_a_signal_has_stopped_of_the_same_weig
     assert untimed(resume(stopped.path).metrics) == untimed(whole.metrics)
 
 
+def test_the_result_of_an_evaluation_that_a_resume_makes_up_for_has_its_own_line(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineEvaluator, "poll", stop_in_evaluation)
+        stopped = small_run(tmp_path / "run", **LAST_EVALUATION | {"eval_every": 128})
+    last = resume(stopped.path).metrics
+    evaluated = [line["eval_env_steps"] for line in lines_of(stopped.path) if line["evaluations"]]
+    assert evaluated == [stopped.metrics["env_steps"], last["env_steps"]]
+
+
 def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):
     slow_down_saves(monkeypatch, with_signal=False)
     run = small_run(tmp_path / "run", callbacks=[signals_from(400, signal.SIGINT)])

@@ -50,7 +50,8 @@ class PacedLoop(TrainingLoop):
             return
         self._show("training")
         self._write_snapshots()
-        self._advance_evaluations(due=False, last=False)  # one that a signal stopped
+        self._line_is_pending = self._advance_evaluations(due=False, last=False)  # of one that a signal stopped
+        self._continue_or_end(finished=False, at_boundary=False)
         while self.ending is None:
             waiting = self._workforce.wait(self._show_training)
             self._before_learning(self._workforce.next_env_steps)
