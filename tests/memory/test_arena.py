@@ -5,8 +5,10 @@ import re
 import resource
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,6 +171,14 @@ def test_arrays_that_exactly_fit_the_available_memory_are_accepted(monkeypatch):
     monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs) - 1)
     with pytest.raises(ConfigError, match=r"need 4,032 bytes, but only 4,031 bytes of memory are free: type fewer"):
         require_bytes(arena_bytes(slabs), "rows need", "type fewer")
+
+
+def test_arrays_in_reference_cycles_are_freed_before_others_are_refused(monkeypatch):
+    earlier: dict[str, Any] = {"arrays": private_arena(slabs := [("rows", (1000,), "float32")])}
+    earlier["itself"], rows = earlier, weakref.ref(earlier["arrays"]["rows"])
+    monkeypatch.setattr(arena_module, "usable_memory", lambda: 0 if rows() is not None else arena_bytes(slabs))
+    del earlier
+    require_bytes(arena_bytes(slabs), "rows need", "type fewer")
 
 
 def test_no_array_is_refused_where_the_available_memory_is_unknown(monkeypatch):

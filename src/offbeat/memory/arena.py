@@ -9,6 +9,7 @@ any case when the run's processes have ended.
 from __future__ import annotations
 
 import errno
+import gc
 import mmap
 import os
 import tempfile
@@ -119,6 +120,9 @@ def require_bytes(needed: int, purpose: str, remedy: str) -> None:
         remedy: End of the message: the action that the user can take.
     """
     free = usable_memory()
+    if free is not None and needed > free:
+        gc.collect()  # the arrays of an earlier run in this process may be in reference cycles
+        free = usable_memory()
     if free is not None and needed > free:
         raise ConfigError(f"{purpose} {_size(needed)}, but only {_size(free)} of memory are free: {remedy}")
 
