@@ -31,7 +31,7 @@ SMALL = CrossQConfig(hidden_sizes=(6, 5), learning_rate=1e-2, adam_eps=1e-3)
 configs = st.builds(
     replace,
     st.just(SMALL),
-    hidden_sizes=st.sampled_from([(), (4,), (6, 5)]),
+    hidden_sizes=st.sampled_from([(4,), (6, 5)]),
     activation=st.sampled_from(["tanh", "relu"]),
     critics=st.integers(1, 3),
     policy_delay=st.integers(1, 3),

@@ -27,7 +27,7 @@ from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
-from offbeat.core.types import ActionSpec, EnvSpec
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 LAYERS: dict[str, Any] = {"hidden_sizes": (6, 5), "learning_rate": 1e-2, "adam_eps": 1e-3}
@@ -205,6 +205,25 @@ def test_the_initial_weights_depend_on_the_seed_alone_and_ema_networks_start_as_
     assert all(np.array_equal(same[key], same[key.removeprefix("ema_")]) for key in slow)
 
 
+# --- hidden layers ------------------------------------------------------------------------------------------
+
+PIXELS = (Leaf("observation", (40, 40, 3), "uint8"),)
+
+
+@pytest.mark.parametrize(
+    ("config", "action", "layers"),
+    [
+        (SACConfig(), "box", (256, 256)),
+        (TD3Config(), "box", (256, 256)),
+        (CrossQConfig(), "box", (256, 256)),
+        (SACConfig(), "discrete", ()),
+        (DQNConfig(), "discrete", ()),
+    ],
+)
+def test_hidden_layers_follow_an_encoder_by_default_only_where_critics_join_the_action(config, action, layers):
+    assert config.policy_spec(EnvSpec("Test-v0", PIXELS, BOUNDED[action], 4)).hidden_sizes == layers
+
+
 # --- what is refused ----------------------------------------------------------------------------------------
 
 UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
@@ -230,6 +249,12 @@ FLAGS = "--env-kwargs size=8"
 def test_unsupported_actions_are_refused(name, action, words):
     with pytest.raises(ConfigError, match=words):
         SMALL[name].policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4, flags=FLAGS))
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "crossq"])
+def test_critics_that_would_be_linear_in_the_action_are_refused(name):
+    with pytest.raises(ConfigError, match=r"linear in the action.*: pass --set hidden_sizes=256,256"):
+        new(name, "box", {"hidden_sizes": ()})
 
 
 @pytest.mark.parametrize(("policy", "flags"), [("default", ""), ("agent_0", " --policies FILE.toml")])

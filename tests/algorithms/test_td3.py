@@ -33,7 +33,7 @@ SMALL = TD3Config(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_ep
 configs = st.builds(
     replace,
     st.just(SMALL),
-    hidden_sizes=st.sampled_from([(), (4,), (6, 5)]),
+    hidden_sizes=st.sampled_from([(4,), (6, 5)]),
     activation=st.sampled_from(["tanh", "relu"]),
     critics=st.integers(1, 3),
     layer_norm=st.booleans(),

@@ -75,8 +75,10 @@ class NetworkConfig(AlgorithmSettings):
         return unused
 
     def _hidden_sizes(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
-        if self.hidden_sizes is not None:
-            return self.hidden_sizes
+        return self.default_layers(env, encoder) if self.hidden_sizes is None else self.hidden_sizes
+
+    def default_layers(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
+        """Return the hidden layers of a network whose settings name none: no layers if all inputs are encoded."""
         encodes_all = encoder != "flat" and all(
             leaf.is_mask or goes_through_encoder(leaf, encoder) for leaf in env.observation
         )

@@ -23,6 +23,9 @@ from offbeat.models.spec import Activation
 class ReplayActorCriticConfig(ReplayConfig):
     """The settings of algorithms with a policy and an ensemble of critics that learn from a replay."""
 
+    hidden_sizes: Annotated[tuple[Count, ...] | None, Example("64,64")] = None
+    """Units of each hidden layer of the policy, and of each critic. For box actions critics need a hidden layer. None:
+    the default of the algorithm, or for choices no hidden layers if all inputs are encoded."""
     policy_learning_rate: Annotated[Positive | None, Example("0.0003")] = None
     """Adam's step size for the policy; none: learning_rate."""
     critic_learning_rate: Annotated[Positive | None, Example("0.0003")] = None
@@ -70,6 +73,10 @@ class ReplayActorCriticConfig(ReplayConfig):
 
     def spec_fields(self, env: EnvSpec) -> dict[str, Any]:
         return {**super().spec_fields(env), "layer_norm": False}  # the setting is for the critics alone
+
+    def default_layers(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
+        """Return hidden layers for box actions in any case: the critics join the action with the encoded inputs."""
+        return self.default_hidden_sizes if env.action.kind == "box" else super().default_layers(env, encoder)
 
 
 @dataclass(frozen=True)

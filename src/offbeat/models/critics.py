@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from offbeat.core.errors import ConfigError
 from offbeat.models.policy_network import Body, uniform_
 from offbeat.models.spec import Activation
 
@@ -47,8 +48,16 @@ class Critics(nn.Module):
             action_size: size of the action, if it is an input.
             generator: generator of the initial parameters.
             layer_norm: whether each hidden layer's outputs are normalised before the activation (arXiv:1607.06450).
+
+        Raises:
+            ConfigError: the action is an input, but there is no hidden layer.
         """
         super().__init__()
+        if action_size and not hidden_sizes:
+            raise ConfigError(
+                "hidden_sizes is empty, but without a hidden layer the critics would be linear in the action, and the "
+                "same action would be the best in all states: pass --set hidden_sizes=256,256"
+            )
         self.body = body
         layers = list(pairwise((body.features + action_size, *hidden_sizes, choices or 1)))
         self.weights = nn.ParameterList(
