@@ -121,6 +121,24 @@ def test_policy_and_critic_share_a_custom_encoder_and_have_no_other_input():
     assert [name for name, _ in parameter_shapes(spec)] == names[:4]
 
 
+def test_an_encoder_that_was_edited_and_registered_again_has_its_new_shapes():
+    def edited(units: int) -> type[nn.Module]:
+        class Edited(Linear):
+            def __init__(self, observation):
+                super().__init__(observation)
+                self.layer = nn.Linear(observation.size, units)
+
+        return Edited
+
+    def shapes_with(units: int) -> list[tuple[int, ...]]:
+        offbeat.register_encoder("edited", edited(units))
+        spec = PPOConfig(encoder="edited").policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
+        return [shape for _, shape in parameter_shapes(spec)]
+
+    assert shapes_with(8) == [(8, 3), (8,), (2, 8), (2,)]
+    assert shapes_with(16) == [(16, 3), (16,), (2, 16), (2,)]
+
+
 def test_a_custom_encoder_does_not_receive_the_previous_action_and_reward():
     offbeat.register_encoder("linear", Linear)
     previous = previous_leaves(CHOICES, action=True, reward=True)

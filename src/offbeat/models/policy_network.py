@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.config.registry import OUR_ENCODERS
 from offbeat.models.cores import CORES
 from offbeat.models.dense import Dense, Initializer, Unfilled
 from offbeat.models.encoders import encoders_of
@@ -170,8 +169,8 @@ def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tens
 
 def shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each of a policy's parameters: those of the body, of the head, then log_std."""
-    own_encoder = bool(spec.encoded) and spec.encoder not in OUR_ENCODERS  # it may not support the meta device
     # The meta device allocates no memory: the spec may be from a file of unknown origin, with sizes of any magnitude.
-    with nullcontext() if own_encoder else torch.device("meta"):
+    # But an own encoder may not support it.
+    with nullcontext() if spec.has_own_encoder else torch.device("meta"):
         network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
     return tuple((name, tuple(parameter.shape)) for name, parameter in network.named_parameters())

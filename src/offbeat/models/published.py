@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.config.registry import EncoderFactory, encoder_factory
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.models.buffer_layout import BufferLayout
@@ -15,9 +16,27 @@ from offbeat.models.spec import PolicySpec
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@lru_cache(maxsize=64)
 def parameter_shapes(spec: PolicySpec) -> Shapes:
     """Return name and shape of each trained array of a policy, in the order of the flat buffer."""
+    return _shapes(spec, _Same(encoder_factory(spec.encoder)) if spec.has_own_encoder else None)
+
+
+class _Same:
+    """An encoder's class or function as the key of a cache, hashable or not. Only the same object is an equal key."""
+
+    def __init__(self, factory: EncoderFactory) -> None:
+        self._factory = factory
+
+    def __hash__(self) -> int:
+        return id(self._factory)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._factory is other._factory
+
+
+@lru_cache(maxsize=64)
+def _shapes(spec: PolicySpec, own_encoder: _Same | None) -> Shapes:  # noqa: ARG001 - part of the cache's key
+    """Return the result of `parameter_shapes`. Another own encoder may be registered under the same name later."""
     if not spec.plain:
         from offbeat.models.policy_network import shapes_of  # here: actors on plain MLPs need no torch
 

@@ -111,6 +111,11 @@ class PolicySpec:
         """The leaves that go through an encoder."""
         return tuple(leaf for leaf in self.observation if goes_through_encoder(leaf, self.encoder))
 
+    @property
+    def has_own_encoder(self) -> bool:
+        """Whether the encoder is a user's own."""
+        return bool(self.encoded) and self.encoder not in OUR_ENCODERS
+
     @cached_property
     def observed_vectors(self) -> tuple[Leaf, ...]:
         """The leaves of the observation without an encoder, which are flattened and joined. A mask is not an input."""
