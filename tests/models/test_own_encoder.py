@@ -17,8 +17,10 @@ from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.encoders import OwnEncoder
-from offbeat.models.policy_network import Orthogonal
+from offbeat.models.flat import FlatParameters
+from offbeat.models.policy_network import Orthogonal, PolicyNetwork
 from offbeat.models.published import parameter_shapes
+from offbeat.models.torch_acting import TorchNetwork
 
 VECTOR = Leaf("observation", (3,), "float32")
 TREE = (Leaf("observation/image", (4, 4), "uint8"), Leaf("observation/inner/goal", (2,), "float32"))
@@ -146,6 +148,30 @@ def test_a_custom_encoder_does_not_receive_the_previous_action_and_reward():
     spec = config.policy_spec(EnvSpec("test", (VECTOR, *previous), CHOICES, 2))
     assert (spec.encoded, spec.vectors, spec.inputs) == ((VECTOR,), previous, sum(CHOICES.nvec) + 1 + 1)
     assert spec.hidden_sizes == PPOConfig().policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2)).hidden_sizes
+
+
+class Sharing(Linear):
+    """Has a layer under two names, and two layers with one weight."""
+
+    def __init__(self, observation):
+        super().__init__(observation)
+        self.first, self.square, self.again = self.layer, nn.Linear(5, 5), nn.Linear(5, 5)
+        self.again.weight = self.square.weight
+
+    def forward(self, observations):
+        return self.again(self.square(self.first(observations)))
+
+
+def test_actors_share_the_parameters_that_an_encoder_shares():
+    offbeat.register_encoder("sharing", Sharing)
+    spec = PPOConfig(encoder="sharing").policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
+    network = PolicyNetwork(spec, init(), head_gain=1.0)
+    values, observation = FlatParameters(network).values, torch.randn(4, 3)
+    expected = network(torch.zeros(4, 0), {"observation": observation}).detach()
+    outputs = TorchNetwork(spec, values.numpy()).forward(
+        np.zeros((4, 0), np.float32), {"observation": observation.numpy()}, None
+    )
+    np.testing.assert_array_equal(outputs, expected.numpy())
 
 
 class Stateful(nn.Module):

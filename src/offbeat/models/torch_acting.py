@@ -43,5 +43,7 @@ class TorchNetwork:
 def network_on(spec: PolicySpec, vector: Tensor) -> PolicyNetwork:
     """Return a network without gradients whose parameters are views of a vector, in the order of a published one."""
     network = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
-    network.load_state_dict(BufferLayout.of(parameter_shapes(spec)).views(vector), assign=True)
+    views = BufferLayout.of(parameter_shapes(spec)).views(vector)
+    for name, parameter in network.named_parameters():
+        parameter.data = views[name]
     return network
