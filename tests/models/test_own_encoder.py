@@ -239,9 +239,17 @@ class Dividing(Linear):
         return super().forward(observations / observations.norm())
 
 
+class Scaling(Linear):
+    """Changes its observations: without a copy, float() and flatten() return the same numbers."""
+
+    def forward(self, observations):
+        return super().forward(observations.float().flatten(1).mul_(2))
+
+
 @pytest.mark.parametrize(
     ("encoder", "words"),
     [
+        (Scaling, r"changes its observations in place.*x \* 2 instead of x\.mul_\(2\)"),
         (Dividing, "returned NaN or infinite features for an observation of zeros"),
         (Transforming, "draws random numbers.* give dropout the probability 0"),
         (RandomlyLeaking, "draws random numbers"),

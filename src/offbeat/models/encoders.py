@@ -218,8 +218,8 @@ class OwnEncoder(nn.Module):
         """Create the module, and test it on observations of zeros. A lazy layer makes its weights in the first test.
 
         Raises:
-            ConfigError: it cannot be made, is not a torch module, has buffers, draws random numbers, or does not return
-                features [M, F].
+            ConfigError: it cannot be made, is not a torch module, has buffers, changes its observations, draws random
+                numbers, or does not return features [M, F].
         """
         super().__init__()
         self._name = name
@@ -256,6 +256,11 @@ class OwnEncoder(nn.Module):
                 features: Any = self(zeros)
         except RunFailed as error:
             raise with_notes_of(ConfigError(str(error)), error) from error
+        if any(x._version for x in zeros.values()):  # noqa: SLF001 - counts changes in place
+            raise ConfigError(
+                f"encoder {self._name} changes its observations in place, but they are also recorded and learned from: "
+                "compute new tensors, such as x * 2 instead of x.mul_(2)"
+            )
         given = f"for {rows} observations of zeros" if rows > 1 else "for an observation of zeros"
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != rows or not features.shape[1]:
             raise ConfigError(
