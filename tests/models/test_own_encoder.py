@@ -150,6 +150,18 @@ def test_a_custom_encoder_does_not_receive_the_previous_action_and_reward():
     assert spec.hidden_sizes == PPOConfig().policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2)).hidden_sizes
 
 
+class Rounded(Linear):
+    def forward(self, observations):
+        return super().forward(observations).bfloat16()
+
+
+def test_features_of_another_precision_are_converted():
+    offbeat.register_encoder("rounded", Rounded)
+    spec = PPOConfig(encoder="rounded", hidden_sizes=(4,)).policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
+    network = PolicyNetwork(spec, init(), head_gain=1.0)
+    assert network(torch.zeros(2, 0), {"observation": torch.ones(2, 3)}).dtype == torch.float32
+
+
 class Sharing(Linear):
     """Has a layer under two names, and two layers with one weight."""
 

@@ -253,7 +253,7 @@ class OwnEncoder(nn.Module):
         zeros = {leaf.name: torch.zeros(rows, *leaf.stacked_shape, dtype=getattr(torch, leaf.dtype)) for leaf in leaves}
         try:
             with torch.no_grad():
-                features: Any = self(zeros)
+                features: Any = self._encoded(zeros)
         except RunFailed as error:
             raise with_notes_of(ConfigError(str(error)), error) from error
         if any(x._version for x in zeros.values()):  # noqa: SLF001 - counts changes in place
@@ -280,11 +280,15 @@ class OwnEncoder(nn.Module):
         return features.shape[1]
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
-        """Return [M, features] for leaf -> [M, *stacked_shape].
+        """Return [M, features] in float32, of whatever precision the module's are, for leaf -> [M, *stacked_shape].
 
         Raises:
             RunFailed: the module raises an exception.
         """
+        return self._encoded(encoded).float()
+
+    def _encoded(self, encoded: Mapping[str, Tensor]) -> Tensor:
+        """Return what the module returns; arguments and errors are as in `forward`."""
         given = {name: self._env_numbers[name](x) if name in self._env_numbers else x for name, x in encoded.items()}
         try:
             features: Tensor = self.module(env_structure(given))
