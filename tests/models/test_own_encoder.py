@@ -265,7 +265,7 @@ class Scaling(Linear):
         (Dividing, "returned NaN or infinite features for an observation of zeros"),
         (Transforming, "draws random numbers.* give dropout the probability 0"),
         (RandomlyLeaking, "draws random numbers"),
-        (Stateful, r"has buffers \(norm.running_mean.*LayerNorm"),
+        (Stateful, r"has buffers \(norm.running_mean.*LayerNorm.*requires_grad=False"),
         (
             Flattening,
             r"returned a tensor of shape \[5\] for an observation of zeros, but features \[1, F\] are expected",

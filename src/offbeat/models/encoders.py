@@ -327,8 +327,8 @@ def _made(name: str, leaves: tuple[Leaf, ...]) -> nn.Module:
         )
     if buffers := [key for key, _ in module.named_buffers()]:
         raise ConfigError(
-            f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
-            "published: use layers without running statistics, such as LayerNorm"
+            f"encoder {name} has buffers ({', '.join(buffers)}), which are not published to actors: use layers "
+            "without running statistics, such as LayerNorm, and for a constant nn.Parameter(value, requires_grad=False)"
         )
     return module
 
