@@ -243,6 +243,7 @@ FLAGS = "--env-kwargs size=8"
         ("crossq", ACTIONS["discrete"], "Discrete actions, but CrossQ expects a bounded box: run `offbeat train dqn"),
         ("crossq", UNBOUNDED, r"from \[-1.0, -inf\] to \[1.0, 1.0\], but CrossQ expects.*finite"),
         ("dqn", ACTIONS["box"], f"only one Discrete action, .* Box actions: run `offbeat train sac Test-v0 {FLAGS}`"),
+        ("dqn", UNBOUNDED, f"Box actions: run `offbeat train ppo Test-v0 {FLAGS}`"),
         ("dqn", ACTIONS["multidiscrete"], f"or MultiBinary actions: run `offbeat train ppo Test-v0 {FLAGS}`"),
     ],
 )

@@ -65,7 +65,7 @@ class DQNConfig(ReplayConfig):
             ConfigError: the env's action is not a single discrete choice.
         """
         if env.action.kind != "discrete":
-            other = "sac" if env.action.kind == "box" else "ppo"
+            other = "sac" if env.action.kind == "box" and env.action.is_bounded else "ppo"
             raise ConfigError(
                 f"DQN supports only one Discrete action, but {env.id} has {env.action.space} actions: run "
                 f"`{env.train_command(other)}`"

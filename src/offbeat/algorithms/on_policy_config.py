@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from offbeat.algorithms import fast_paths
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
@@ -190,7 +188,7 @@ class OnPolicyConfig(NetworkConfig):
                 f"exploration is symmetric_kl, which supports only discrete actions, but {env.id} has {kind}: "
                 "pass --set exploration=entropy"
             )
-        if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
+        if self.action_distribution == "squashed" and not env.action.is_bounded:
             raise ConfigError(
                 f"action_distribution is squashed, but {env.id} has actions without bounds: "
                 "pass --set action_distribution=auto"

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
-
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.argument_notation import value_for_reader
@@ -117,7 +115,7 @@ def refuse_infinite_bounds(env: EnvSpec, algorithm: str) -> None:
         ConfigError: a bound is not finite.
     """
     action = env.action
-    if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
+    if not action.is_bounded:
         raise ConfigError(
             f"{env.id} has actions from {list(action.low)} to {list(action.high)}, but {algorithm} expects a box with "
             f"finite bounds: wrap the env so that it has them, or run `{env.train_command('ppo')}`"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import isfinite, prod
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -193,6 +193,11 @@ class ActionSpec:
         """The env's action space, as messages name it."""
         names = {"discrete": "Discrete", "multidiscrete": "MultiDiscrete or MultiBinary", "box": "Box"}
         return names.get(self.kind, "Dict or Tuple")
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether all numbers, if there are any, have finite bounds."""
+        return all(map(isfinite, (*self.low, *self.high)))
 
     @property
     def dtype(self) -> str:
