@@ -211,9 +211,7 @@ def test_the_command_of_a_run_that_leaves_out_all_arguments_of_the_env_ends_with
 
 
 def test_layers_that_were_not_given_are_named_when_they_cannot_change():
-    with pytest.raises(
-        ConfigError, match=r"hidden_sizes is none \(the default: \[64, 64\], or perhaps no layers .* to \[8\]"
-    ):
+    with pytest.raises(ConfigError, match=r"hidden_sizes is none \(the default: \[64, 64\]; no layers if .* to \[8\]"):
         changed_config(resolve("ppo", "CartPole-v1"), {"hidden_sizes": "8"}, Path("runs/a"))
 
 

@@ -196,4 +196,4 @@ def _default_layers(config: Config, key: str, value: object) -> str:
     layers = getattr(config.algorithm_settings, "default_hidden_sizes", None)
     if setting_of(key) != "hidden_sizes" or value != "none" or layers is None:
         return ""
-    return f" (the default: {list(layers)}, or perhaps no layers if an encoder has all inputs)"
+    return f" (the default: {list(layers)}; no layers if an encoder has all inputs, unless critics need one)"

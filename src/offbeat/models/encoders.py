@@ -328,7 +328,8 @@ def _made(name: str, leaves: tuple[Leaf, ...]) -> nn.Module:
     if buffers := [key for key, _ in module.named_buffers()]:
         raise ConfigError(
             f"encoder {name} has buffers ({', '.join(buffers)}), which are not published to actors: use layers "
-            "without running statistics, such as LayerNorm, and for a constant nn.Parameter(value, requires_grad=False)"
+            "without running statistics, such as LayerNorm; for a constant of floats nn.Parameter(value, "
+            "requires_grad=False); and make other constants in forward()"
         )
     return module
 
