@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.replay_runs import small_sac
-from tests.support.runs import lines_of, small_run, weights_of
+from tests.support.runs import lines_of, small_run, stop_in_evaluation, weights_of
 from tests.support.thorough import thorough
 
 import offbeat
@@ -20,6 +21,7 @@ from offbeat.run_directory import checkpoint
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import CheckpointStore
+from offbeat.runtime.evaluation.evaluators import InlineEvaluator, Result
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.saving import SCORE, Saving
 
@@ -36,6 +38,13 @@ KINDS: dict[str, dict[str, Any]] = {
 def trained(path: Path, **settings: Any) -> Path:
     train = small_sac if settings.get("algorithm") == "sac" else small_run
     return train(path, **{"steps": 400, "checkpoint_every": 0, "checkpoints_kept": 100, **settings}).path
+
+
+def ends_with_the_run(
+    evaluator: InlineEvaluator, seconds: float, on_step: Callable[[], None], *, poll: Any = InlineEvaluator.poll
+) -> Result | None:
+    """Stand for `InlineEvaluator.poll`: an evaluation ends when the run waits for it."""
+    return poll(evaluator, seconds, on_step) if seconds else None
 
 
 @pytest.mark.parametrize("kind", ["serial", "processes", "sac", *thorough("threads", "one lock-free worker")])
@@ -84,6 +93,21 @@ def test_the_score_of_a_checkpoint_is_that_of_its_own_weights(tmp_path):
     assert [offbeat.load(run, name).trained.eval_return_mean for name in ("best", "latest")] == [best, last]
     stopped = small_run(tmp_path / "stopped", steps=1024, stop_at=600, **evaluated)  # between two evaluations
     assert offbeat.load(stopped).trained.eval_return_mean is None
+
+
+@pytest.mark.parametrize("poll", [stop_in_evaluation, ends_with_the_run])
+def test_policies_are_loaded_from_checkpoints_that_were_saved_during_an_evaluation(tmp_path, monkeypatch, poll):
+    evaluated: dict[str, Any] = {"eval_every": 128, "eval_episodes": 1, "evaluator": "inline", "eval_time_share": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineEvaluator, "concurrent", True)
+        patched.setattr(InlineEvaluator, "poll", poll)
+        run = trained(tmp_path / "run", checkpoint_every=128, **evaluated)
+    store = RunDirectory(run).checkpoint_store()
+    states = {name: store.load(name).state for name in store.full()}
+    during = [name for name, state in states.items() if state and state["evaluations"]["is_due"]]
+    assert during
+    for name in during:
+        assert offbeat.evaluate(run, checkpoint=name, episodes=1).episodes == 1
 
 
 @pytest.mark.parametrize("difference", [0, 1])

@@ -96,10 +96,12 @@ class Job(ABC):
         saved = self.run.saved_env_steps()
         if saved is None:
             return "lost"
+        if self.run.has_state("finished"):
+            return "finished"
         line = self.last_line()
         limited = self.is_over(line) and saved >= line.get("env_steps", 0)  # else the run has failed after the line
         learned = saved >= self.steps and not self.run.evaluation_is_due()
-        return "finished" if self.run.has_state("finished") or learned or limited else "unfinished"
+        return "finished" if learned or limited else "unfinished"
 
     def is_over(self, line: dict[str, Any]) -> bool:  # noqa: ARG002 - most runs have no limit but their env steps
         """Whether a metrics line has reached a limit of the run that is not in env steps."""

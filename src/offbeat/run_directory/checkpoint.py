@@ -40,8 +40,6 @@ FORMAT = 4
 """Version of the format. A checkpoint of another one is refused."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
-EVALUATION_IS_DUE = "evaluation_is_due"
-"""Key in policy.json: true in a full checkpoint before an evaluation that was due had its result; else left out."""
 REPLAY, MANIFEST_WITHOUT_REPLAY = "replay.safetensors", "manifest-without-replay.json"
 DROPPED = "dropped"
 """Value in a manifest, instead of the hash, for a replay that was deleted after a newer one was complete."""

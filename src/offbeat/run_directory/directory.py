@@ -27,7 +27,7 @@ from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, remedy_for, replace_or_overwrite, sync, user_path
 from offbeat.core.frozen_table import EMPTY
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.run_directory.checkpoint import EVALUATION_IS_DUE, POLICY, Checkpoint, SavedPolicy
+from offbeat.run_directory.checkpoint import POLICY, STATE, STATE_BYTES, Checkpoint, SavedPolicy
 from offbeat.run_directory.links import require_inside
 from offbeat.run_directory.lock import is_locked, locked
 from offbeat.run_directory.paths import default_path, require_run
@@ -227,21 +227,18 @@ class RunDirectory:
 
     def saved_env_steps(self) -> int | None:
         """Return the env steps of the checkpoint for a resume; None if there is none."""
-        with suppress(ValueError, KeyError, TypeError):
-            return int(self._saved_about()["env_steps"])
+        latest = self.checkpoints_folder / LATEST
+        for file in (latest / POLICY, *sorted(latest.glob(f"policies/*/{POLICY}"))[:1]):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return int(read_json(file, LARGEST_RECORD)["env_steps"])
         return None
 
     def evaluation_is_due(self) -> bool:
         """Whether the checkpoint for a resume was saved before an evaluation that was due had its result."""
-        return self._saved_about().get(EVALUATION_IS_DUE) is True
-
-    def _saved_about(self) -> dict[str, Any]:
-        """Return what the checkpoint for a resume has about one of its policies; empty if there is none."""
-        latest = self.checkpoints_folder / LATEST
-        for file in (latest / POLICY, *sorted(latest.glob(f"policies/*/{POLICY}"))[:1]):
-            with suppress(OSError, ValueError):
-                return read_json(file, LARGEST_RECORD)
-        return {}
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            state = read_json(self.checkpoints_folder / LATEST / STATE, STATE_BYTES)
+            return state["evaluations"]["is_due"] is True
+        return False
 
     def snapshot_store(self) -> SnapshotStore:
         """Return the snapshots of the run's league."""

@@ -14,7 +14,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import remedy_for
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
-from offbeat.run_directory.checkpoint import EVALUATION_IS_DUE, Checkpoint, SavedPolicy, TooLarge, load
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, TooLarge, load
 from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.run_services import RunServices
 
@@ -183,8 +183,6 @@ class Saving:
     def _write(self, save: _Save) -> None:
         started = monotonic()
         numbers = numbers_of(save.counters) | self._score_at(save.counters)
-        if save.state is not None and save.state["evaluations"]["is_due"]:
-            numbers[EVALUATION_IS_DUE] = True
         policies = {
             policy.name: SavedPolicy(save.weights[policy.name], policy_json(self._parts.config, policy, numbers))
             for policy in self._policies
