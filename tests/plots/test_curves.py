@@ -512,24 +512,26 @@ def test_labels_name_the_settings_that_differ_in_any_panel(tmp_path):
 
 
 def make_trial(path: Path, number: int, **settings: Any) -> Path:
-    """A trial of two sessions, each of which has chosen a layout of its own."""
+    """A trial of two sessions, each of which has chosen a layout of its own, and whose callers have named modules."""
     trial = path / f"trial-{number:03}"
     for seed in (9, 10):
-        run = make_run(trial / f"seed-{seed}", seed=seed, **settings)
+        run = make_run(trial / f"seed-{seed}", seed=seed, run={"imports": [f"module_{seed}"]}, **settings)
         with (run / "config.toml").open("a") as file:
             file.write(f'[runtime]\nsplit = "given"\nactors = {seed}\n')
-    tables = {"run": {"algorithm": "ppo", "env": "CartPole-v1"}, "runtime": {"split": "measured", "actors": 1}}
+    run = {"algorithm": "ppo", "env": "CartPole-v1", "imports": []}
+    tables = {"run": run, "runtime": {"split": "measured", "actors": 1}}
     (trial / "trial.toml").write_text(tomli_w.dumps(tables))
     return trial
 
 
-def test_the_sessions_of_a_trial_are_seeds_of_one_setting_despite_different_auto_layouts(tmp_path):
+def test_the_sessions_of_a_trial_are_seeds_of_one_setting_despite_different_auto_layouts_and_imports(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1 * number))]
     text = texts(draw_runs(runs))
     assert "clip 0.0" in text
     assert "clip 0.1" in text
     assert "mean of 2 seeds" in text
     assert "actors" not in text
+    assert "imports" not in text
 
 
 def test_a_session_of_a_trial_with_settings_that_a_resume_has_changed_has_a_curve_of_its_own(tmp_path):

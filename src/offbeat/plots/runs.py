@@ -211,7 +211,7 @@ def _evaluations(line: Mapping[str, Any]) -> int:
 
 
 def read_settings(run_dir: Path) -> dict[str, Any]:
-    """Return the settings of a run; of a session, the layout and the limits that its trial has, as its own may differ.
+    """Return the settings of a run; of a session, the layout, limits and imports of its trial, as its own may differ.
 
     Those that change neither training nor the returns that are reported are left out.
     Those of a member of a population are the last ones, because they change: its number says which member it is.
@@ -223,7 +223,7 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
     tables = read_tables(run_dir / "config.toml")
     trial = run_dir.parent / TRIAL
     if trial.is_file():
-        tables = _with_layout_of(read_tables(trial), tables)
+        tables = _with_keys_of(read_tables(trial), tables)
     settings = {key: value for key, value in _flat(tables).items() if key not in _REPORTING}
     for key in ("run.algorithm", "run.env"):
         if not isinstance(settings.get(key, ""), str):
@@ -234,13 +234,14 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
     return settings
 
 
-def _with_layout_of(trial: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of a session with the trial's values of keys that auto layout or a resume without them changes.
+def _with_keys_of(trial: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a session with the trial's values of keys in which sessions of one trial may differ.
 
+    Auto layout changes them, or a resume without limits, or a caller who names other modules.
     Other settings of the session are its own: a resume may have changed them.
     """
     measured = trial.get("runtime", {}).get("split") == "measured"
-    keys = {"run": LIMITS, "runtime": CHANGED_BY_AUTO_LAYOUT if measured else ()}
+    keys = {"run": ("imports", *LIMITS), "runtime": CHANGED_BY_AUTO_LAYOUT if measured else ()}
     return {
         name: {**table, **{key: value for key, value in trial.get(name, {}).items() if key in keys.get(name, ())}}
         for name, table in session.items()
