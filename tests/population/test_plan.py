@@ -12,10 +12,13 @@ from tests.support.runs import contents, offbeat
 
 from offbeat.cli import main
 from offbeat.cli.train import Train
+from offbeat.config.config import Config
 from offbeat.config.importing import import_modules
 from offbeat.core.errors import ConfigError
+from offbeat.experiments.jobs import Job
 from offbeat.experiments.spec import read_spec
 from offbeat.population.plan import plan_of
+from offbeat.population.population import Population
 
 RATE: dict[str, Any] = {"low": 1e-5, "high": 1e-1}
 RANGE: dict[str, Any] = {"low": 0.5, "high": 0.9}
@@ -165,11 +168,24 @@ def test_members_are_given_the_modules_of_the_command(tmp_path, monkeypatch):
 
 
 def test_members_have_the_same_number_of_workers_on_machines_with_other_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr("offbeat.config.resolve.usable_cores", lambda: 3)
-    jobs = population(tmp_path, settings={**SETTINGS, "runtime": "hogwild"}).known_jobs()
-    monkeypatch.setattr("offbeat.config.resolve.usable_cores", lambda: 2)
-    typed = [main._parse(job.arguments()) for job in jobs]
-    assert [each.config().runtime.workers for each in typed if isinstance(each, Train)] == [3, 3, 3]
+    def on_a_machine_with(cores: int) -> Population:
+        monkeypatch.setattr("offbeat.config.resolve.usable_cores", lambda: cores)
+        return population(tmp_path, settings={**SETTINGS, "runtime": "hogwild"})
+
+    def configs(jobs: list[Job]) -> list[Config]:
+        typed = [main._parse(job.arguments()) for job in jobs]
+        return [each.config() for each in typed if isinstance(each, Train)]
+
+    first = on_a_machine_with(3)
+    jobs = first.known_jobs()
+    assert [config.runtime.workers for config in configs(on_a_machine_with(2).known_jobs())] == [2, 2, 2]
+    assert [config.runtime.workers for config in configs(jobs)] == [3, 3, 3]
+    begun(first)
+    jobs[1].run.path.mkdir()
+    configs(jobs)[1].save(jobs[1].run.config_file)
+    continued = on_a_machine_with(4)
+    begun(continued)
+    assert configs(continued.known_jobs()[::2]) == configs(jobs[::2])
 
 
 def test_a_dry_run_says_that_the_files_of_its_commands_are_not_there_yet(tmp_path, monkeypatch):

@@ -11,10 +11,12 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offbeat.config.config import Config
+from offbeat.config.config_file import load_runtime
 from offbeat.config.importing import defer_signals
 from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.experiments.directory import ExperimentDirectory
@@ -82,11 +84,12 @@ class Population:
         trust_code: bool = False,
         elsewhere: bool = False,
     ) -> None:
-        spec = read_spec(spec_file, imports=imports, trust_code=trust_code)
-        self.plan = plan_of(spec)
+        self._spec = read_spec(spec_file, imports=imports, trust_code=trust_code)
+        plan = plan_of(self._spec)
         self._text = spec_file.read_bytes()
         self.directory, self.path = ExperimentDirectory(path, trust_code=trust_code), path
-        self.directory.require_for(spec)
+        self.directory.require_for(self._spec)
+        self.plan = _with_started_workers(plan, path)
         _require_startable(self.plan, elsewhere=elsewhere)
 
     @property
@@ -144,7 +147,7 @@ class Population:
         """
         launcher.prepare(self.path, view.message)
         with self.directory.locked(), StopSignals() as stops:
-            self.directory.require_for(self.plan.spec)
+            self.directory.require_for(self._spec)
             family = self.family()
             pool = Pool(launcher, view, stops, self.counts(family.ledger))
             schedule = Schedule(self.plan, self.path, family, view, pool.count)
@@ -169,7 +172,7 @@ class Population:
 
     def write_files(self) -> None:
         """Write the record of the population and what its members need, before anything starts."""
-        self.directory.write_record(self.plan.spec, self._text)
+        self.directory.write_record(self._spec, self._text)
         write_policies(self.plan.policies, self.path)
         for folder in ("scores", "kept"):
             (self.path / folder).mkdir(exist_ok=True)
@@ -385,6 +388,20 @@ def _require_checkpoint(run: RunDirectory, generation: int) -> None:
             f"{run.path} has no checkpoint, from which {run.path.name} generation {generation} continues: restore the "
             "directory, or pass another --dir"
         )
+
+
+def _with_started_workers(plan: PopulationPlan, path: Path) -> PopulationPlan:
+    """Return a plan with the number of workers of a member that has started, if the spec does not give it.
+
+    The member may have started on a machine with another number of cores.
+    """
+    spec = plan.spec
+    if "workers" in spec.settings or not plan.configs[0].runtime.entry.workers_learn:
+        return plan
+    for config in sorted(path.glob("member-*/config.toml")):
+        with suppress(ConfigError):  # it is damaged: only this member cannot continue
+            return plan_of(replace(spec, settings={**spec.settings, "workers": load_runtime(config).workers}))
+    return plan
 
 
 def _require_startable(plan: PopulationPlan, *, elsewhere: bool) -> None:
