@@ -49,6 +49,13 @@ def test_serial_is_compared_with_all_envs_in_one_actor():
     assert serial.runtime.batch_rows == config(runtime="processes", actors=2, envs_per_actor=4).runtime.batch_rows
 
 
+def test_serial_with_all_envs_in_one_actor_has_one_inference_worker():
+    inference: dict[str, Any] = {"inference": "worker", "inference_workers": 2, "inference_device": "cpu,cpu"}
+    serial = serial_config(config(runtime="processes", actors=2, envs_per_actor=4, **inference)).runtime
+    assert (serial.actors, serial.envs_per_actor, serial.inference) == (1, 8, "worker")
+    assert (serial.inference_workers, serial.inference_device) == (None, ("cpu",))
+
+
 def test_a_layout_is_kept_in_which_actors_and_unrolls_of_a_batch_differ():
     given = config(runtime="processes", actors=2, envs_per_actor=4, unrolls_per_batch=3)
     assert serial_config(given) == given.in_runtime("serial")

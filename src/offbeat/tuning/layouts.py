@@ -98,8 +98,15 @@ def serial_config(config: Config) -> Config:
     runtime = serial.runtime
     if "split" in config.algorithm_settings.unsupported_runtime_keys or runtime.batch_unrolls != runtime.actors:
         return serial
-    envs = runtime.actors * runtime.envs_per_actor
-    return replace(serial, runtime=replace(runtime, actors=1, envs_per_actor=envs, unrolls_per_batch=1))
+    one_actor = replace(
+        runtime,
+        actors=1,
+        envs_per_actor=runtime.actors * runtime.envs_per_actor,
+        unrolls_per_batch=1,
+        inference_workers=None,
+        inference_device=runtime.inference_device and runtime.inference_device[:1],
+    )
+    return replace(serial, runtime=one_actor)
 
 
 def concurrent_config(config: Config) -> Config:
