@@ -61,6 +61,18 @@ def test_eval_prints_the_score_of_the_last_episode_and_those_before(run: Run) ->
     assert len(said.out.split("mean return by episode: ")[1].split(", ")) == 3
 
 
+@pytest.mark.parametrize(("per_trial", "whole"), [(10, 0), (30, 1)])
+def test_eval_names_the_trials_that_a_limit_has_ended(run: Run, per_trial: int, whole: int) -> None:
+    limited = ("eval", run.path, "--max-steps", 5 * per_trial)
+    scores = json.loads(offbeat(*limited, "--json").out)
+    assert (scores["episodes"], scores["not_begun"], len(scores["return_mean_by_episode"])) == (0, 5, whole)
+    assert (scores["first_return_mean"] is None) == (whole == 0)
+    said = offbeat(*limited).out
+    assert "of 5 trials, 0 ended, 0 were cut in the last episode" in said
+    assert " and 5 did not reach it (" in said
+    assert ("mean return by episode" in said) == (whole > 0)
+
+
 def test_plot_draws_the_adaptation_curve_of_a_run(run: Run, tmp_path: Path) -> None:
     said = offbeat("plot", run.path, "--x", "episodes", "--out", tmp_path / "curve.png")
     assert said.code == 0

@@ -131,11 +131,19 @@ def test_a_limit_on_env_steps_cuts_trials_and_the_score_is_only_that_of_last_epi
     assert (before_the_last.return_mean, before_the_last.episodes, before_the_last.not_begun) == (None, 0, 4)
     assert before_the_last.adaptation is not None
     assert np.isnan(before_the_last.adaptation[:, 2]).all()
-    assert len(before_the_last.returns_by_episode) == 2
+    assert before_the_last.cuts == "of 4 trials 0 ended, 0 were cut in the last episode and 4 did not reach it"
     in_the_last = played(policy_for(ROBOT, zero=True), ROBOT, 4, max_steps=4 * 45)
     assert (in_the_last.episodes, in_the_last.cut, in_the_last.not_begun) == (4, 4, 0)
     in_the_second_round = played(policy_for(ROBOT, zero=True), ROBOT, 40, max_steps=20 * 3 * 20)
     assert (in_the_second_round.episodes, in_the_second_round.not_begun) == (20, 20)
+
+
+def test_an_episode_before_the_last_that_a_limit_on_env_steps_cuts_is_no_part_of_the_adaptation() -> None:
+    whole = played(policy_for(ROBOT, zero=True), ROBOT, 4).returns_by_episode
+    in_the_second = played(policy_for(ROBOT, zero=True), ROBOT, 4, max_steps=4 * 30)
+    assert in_the_second.returns_by_episode == whole[:1]
+    in_the_first = played(policy_for(ROBOT, zero=True), ROBOT, 4, max_steps=4 * 10)
+    assert in_the_first.returns_by_episode == []
 
 
 def test_means_by_episode_are_over_all_trials() -> None:

@@ -50,7 +50,7 @@ class EvaluationResult(Returns):
     cut: int
     """Episodes that were cut by a limit. Their returns up to there count."""
     not_begun: int
-    """Episodes that were not started, because of `max_steps`."""
+    """Episodes that were not started, because of `max_steps`; with tasks, trials whose last episode was not."""
     env_steps: int
     """Env steps that the policies have learned from, as `learning_step` and `updates`."""
     learning_step: int

@@ -93,20 +93,24 @@ class Eval:
             f"{env}, {how}, {what}: {scores_text(scores)}; {which}, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
-        if by_episode is not None:
+        if by_episode:
             all_agents += f"\n  mean return by episode: {', '.join(map(precise, by_episode))}"
         policies = (f"  {name}: {scores_text(own)}" for name, own in scores.get("policies", {}).items())
         return "\n".join([all_agents, *policies])
 
     def _cuts(self, scores: Mapping[str, Any]) -> str:
-        """Return a note on the episodes that were cut or not started; '' if there are none."""
+        """Return a note on the episodes, or trials, that were cut or not started; '' if there are none."""
         cut, missing = scores["cut"], scores["not_begun"]
         if not cut and not missing:
             return ""
+        if "return_mean_by_episode" in scores:
+            what, where, unplayed = "trials", " in the last episode", "did not reach it"
+        else:
+            what, where, unplayed = "episodes", "", "were not started"
         ended = scores["episodes"] - cut
         return (
-            f"; of {scores['episodes'] + missing} episodes, {ended} ended, {cut} were cut (their return up to there "
-            f"counts) and {missing} were not started (--max-episode-steps {self.max_episode_steps}, "
+            f"; of {scores['episodes'] + missing} {what}, {ended} ended, {cut} were cut{where} (their return up to "
+            f"there counts) and {missing} {unplayed} (--max-episode-steps {self.max_episode_steps}, "
             f"--max-steps {self.max_steps})"
         )
 

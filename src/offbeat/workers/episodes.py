@@ -81,7 +81,8 @@ class Evaluation(Episodes):
     cut: int
     """Number of these episodes that were cut."""
     not_begun: int
-    """Requested episodes that were not started, because the limit on env steps in total was reached before."""
+    """Requested episodes that were not started, because the limit on env steps in total was reached before; with tasks,
+    trials whose last episode was not started."""
     env_steps: int
     """Env steps taken in all worlds, also in worlds that had already played all their episodes."""
     info: Mapping[str, float] = field(default_factory=dict, kw_only=True)
@@ -89,8 +90,9 @@ class Evaluation(Episodes):
     episodes that had one. A number that no row had is missing."""
 
     adaptation: NDArray[np.float64] | None = field(default=None, kw_only=True)
-    """[trials, episodes]: the returns of all episodes of each trial in a test task, NaN where one was not started. The
-    scores above are then those of the last episodes. None: the env has no tasks."""
+    """[trials, episodes]: the returns of all episodes of each trial in a test task, NaN where one was not started, or
+    ended with the evaluation before the last episode. The scores above are then those of the last episodes. None: the
+    env has no tasks."""
 
     @property
     def episodes(self) -> int:
@@ -101,20 +103,24 @@ class Evaluation(Episodes):
     def returns_by_episode(self) -> list[tuple[float, float]]:
         """Mean and standard deviation over the trials of the return of each episode; empty if the env has no tasks.
 
-        An episode that was started in no trial is left out.
+        An episode that counts in no trial is left out.
         """
         columns = () if self.adaptation is None else self.adaptation.T
-        started = (column[np.isfinite(column)] for column in columns)
-        return [(float(column.mean()), float(column.std())) for column in started if column.size]
+        counted = (column[np.isfinite(column)] for column in columns)
+        return [(float(column.mean()), float(column.std())) for column in counted if column.size]
 
     @property
     def cuts(self) -> str:
-        """A message about episodes that did not end; empty if all ended."""
+        """A message about episodes, or trials, that did not end; empty if all ended."""
         if not self.cut and not self.not_begun:
             return ""
+        if self.adaptation is None:
+            what, where, missing = "episodes", "", "were not begun"
+        else:
+            what, where, missing = "trials", " in the last episode", "did not reach it"
         played = self.episodes
-        not_started = f" and {self.not_begun} were not begun" if self.not_begun else ""
-        return f"of {played + self.not_begun} episodes {played - self.cut} ended, {self.cut} were cut{not_started}"
+        rest = f" and {self.not_begun} {missing}" if self.not_begun else ""
+        return f"of {played + self.not_begun} {what} {played - self.cut} ended, {self.cut} were cut{where}{rest}"
 
     def of(self, policies: Sequence[str]) -> Episodes:
         """Return the episodes of the agents of some policies."""

@@ -185,6 +185,8 @@ def _joined(rounds: list[_Round], count: int) -> Evaluation:
     )
     info = np.concatenate([each.columns.info for each in rounds], axis=1)[:, :count]
     scored = lengths[:, -1] > 0
+    counts = ended.copy()
+    counts[:, -1] = scored  # as in the scores
     alone = np.ones(int(scored.sum()), np.int64)
     last = Episodes(returns[scored, -1], lengths[scored, -1], returns[scored, -1], alone)
     return Evaluation(
@@ -197,5 +199,5 @@ def _joined(rounds: list[_Round], count: int) -> Evaluation:
         not_begun=count - int(scored.sum()),
         env_steps=sum(each.played.env_steps for each in rounds),
         info=info_means(rounds[0].columns.envs.spec.info, info.sum(axis=1)),
-        adaptation=np.where(lengths > 0, returns, np.nan),
+        adaptation=np.where(counts, returns, np.nan),
     )

@@ -55,7 +55,8 @@ def score(
 
     Returns:
         The scores by name. `episodes` is the number of episodes in the scores, `cut` the number of those that were cut,
-        `not_begun` the number of requested episodes that were not started. In an env with several agents, returns and
+        `not_begun` the number of requested episodes that were not started; with tasks, of trials whose last episode was
+        not. In an env with several agents, returns and
         lengths are per agent, and `team_return_mean` is the mean sum over all agents. Several policies have the same
         scores, of their own agents, under `policies` by name. A score is None if no agent took part in an episode.
         With tasks, the scores are those of the last episode of each trial; `first_return_mean` is the mean return of
@@ -147,14 +148,13 @@ def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
 
 def _adaptation(result: Evaluation) -> dict[str, Any]:
     """Return the scores by episode of a trial; none if the env has no tasks."""
-    by_episode = result.returns_by_episode
-    if not by_episode:
+    if result.adaptation is None:
         return {}
-    means, deviations = zip(*by_episode, strict=True)
+    means, deviations = ([each[index] for each in result.returns_by_episode] for index in range(2))
     return {
-        "first_return_mean": means[0],
-        "return_mean_by_episode": list(means),
-        "return_std_by_episode": list(deviations),
+        "first_return_mean": means[0] if means else None,
+        "return_mean_by_episode": means,
+        "return_std_by_episode": deviations,
     }
 
 

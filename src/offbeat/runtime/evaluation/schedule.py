@@ -243,7 +243,7 @@ class Evaluations:
         if cuts and not self._has_cut:
             self._has_cut = True
             self._notify(
-                f"evaluation: {cuts}; these count with their return so far. The limits are "
+                f"evaluation: {cuts}; those cut count with their return so far. The limits are "
                 f"eval_max_episode_steps={self._plan.max_episode_steps} per episode and "
                 f"eval_max_steps={self._plan.run.eval_max_steps} in total. If episodes of this env can go on forever, "
                 "pass --set max_episode_steps=N"
