@@ -16,6 +16,7 @@ from torch import nn
 from offbeat import register_encoder
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES
+from offbeat.core.threads import usable_cores
 from offbeat.core.types import Leaf
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.parts import PacedParts
@@ -106,10 +107,19 @@ def test_a_network_that_looks_choices_up_in_a_table_is_measured():
 
 @pytest.mark.usefixtures("measured_briefly")
 @pytest.mark.parametrize("inference", ["actor", *thorough("worker")])
-def test_bench_compares_the_speeds_of_both_kinds_of_inference(inference):
+def test_bench_compares_the_speeds_of_both_kinds_of_inference(inference, monkeypatch):
+    monkeypatch.setattr(bench, "other_cores", lambda: 0.0)
     result = bench.report(small(inference=inference, env_groups=2), 0.0, print)
     assert result[f"inference_{inference}_sps"] == result["achieved_sps"]
     assert min(result["inference_actor_sps"], result["inference_worker_sps"]) > 0
     # The cost of measuring is subtracted: on a busy machine it may be more than that of so small a network.
     assert min(result["c_network_us"], result["c_request_us"], result["c_infer_us"]) >= 0
     assert result["inference"].startswith("inference workers ")
+
+
+@pytest.mark.usefixtures("measured_briefly")
+def test_bench_does_not_say_on_a_busy_machine_whether_inference_workers_pay(monkeypatch):
+    monkeypatch.setattr(bench, "other_cores", lambda: float(usable_cores()))
+    result = bench.report(small(), 0.0, print)
+    assert result["inference"].startswith("the machine is too busy to say whether inference workers pay: ")
+    assert result["advice"] == "the machine is too busy to say which layout is faster"

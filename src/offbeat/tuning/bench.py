@@ -99,16 +99,17 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
         speed = replace(one_worker, sps=hogwild, agent_sps=one_worker.agent_sps / one_worker.sps * hogwild)
     several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
     topology = topology_of(config, threads)
+    busy = is_busy(other_load, topology.cores)
     result = results(topology, costs, speed, other_load) | several_agents
     if costs.inference is not None:
-        result |= _inference_results(config, topology, costs, speed, seconds)
+        result |= _inference_results(config, topology, costs, speed, seconds, busy=busy)
     run = layout_of(config, threads, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
     if hogwild is not None:
         in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker.sps)
         compared = LayoutComparison(run, serial=in_turn, concurrent=run)
     else:
         compared = compare(run, config, others, partial(_measured_layout, costs, seconds))
-    return result | compared.results() | {"advice": advice(compared, busy=is_busy(other_load, topology.cores))}
+    return result | compared.results() | {"advice": advice(compared, busy=busy)}
 
 
 def _measured_layout(costs: Costs, seconds: float, config: Config) -> MeasuredLayout:
@@ -120,9 +121,12 @@ def _measured_layout(costs: Costs, seconds: float, config: Config) -> MeasuredLa
 
 
 def _inference_results(
-    config: Config, topology: Topology, costs: Costs, speed: Speed, seconds: float
+    config: Config, topology: Topology, costs: Costs, speed: Speed, seconds: float, *, busy: bool
 ) -> dict[str, Any]:
-    """Run once more, with inference workers if this run had none, or without them, and return the comparison."""
+    """Run once more, with inference workers if this run had none, or without them, and return the comparison.
+
+    `busy`: whether other processes use the machine, so that the two speeds do not tell what pays.
+    """
     assert costs.inference is not None
     uses = config.runtime.uses_inference
     runtime = (without_workers if uses else with_workers)(config.runtime)
@@ -133,6 +137,8 @@ def _inference_results(
         return {"inference": f"not compared, because the run with inference={runtime.inference} failed: {error}"}
     actor_sps, worker_sps = (other, speed.sps) if uses else (speed.sps, other)
     in_actors = costs.speed_model(replace(topology, inference_workers=0)).with_ideal_learner()
+    too_busy = "the machine is too busy to say whether inference workers pay"
+    pays = too_busy if busy else gain_text(worker_sps / actor_sps)
     return {
         "c_network_us": costs.inference.in_actor.cpu,
         "c_request_us": costs.inference.request.cpu,
@@ -140,7 +146,7 @@ def _inference_results(
         "inference_actor_sps": actor_sps,
         "inference_worker_sps": worker_sps,
         "inference": (
-            f"{gain_text(worker_sps / actor_sps)}: {actor_sps:,.0f} env steps/s with inference=actor, "
+            f"{pays}: {actor_sps:,.0f} env steps/s with inference=actor, "
             f"{worker_sps:,.0f} with inference=worker inference_workers={costs.inference.workers} env_groups="
             f"{costs.inference.env_groups}; {costs.inference.compare(in_actors).why}"
         ),
