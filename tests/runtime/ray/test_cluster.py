@@ -168,7 +168,8 @@ def test_ray_that_was_started_here_is_closed_to_others_ends_and_leaves_no_files_
 def start_ray_here() -> None:
     environment = dict(os.environ)
     handler, limit = signal.getsignal(signal.SIGTERM), resource.getrlimit(resource.RLIMIT_NOFILE)
-    with connecting.connect(local_cpus=7, object_store_memory=connecting.LEAST_STORE) as started:
+    resources: dict[str, Any] = {"local_cpus": 7, "local_resources": {"fast": 1.4}}
+    with connecting.connect(**resources, object_store_memory=connecting.LEAST_STORE) as started:
         import ray
         from ray._private.authentication import authentication_utils
 
@@ -181,7 +182,7 @@ def start_ray_here() -> None:
             pytest.raises(ConfigError, match=r"asks for a token.*: set RAY_AUTH_MODE=token"),
         ):  # not another address of this machine, where this Ray does not listen
             connecting._answering(started.address)
-        assert [node.resources["CPU"] for node in started.nodes()] == [7.0]
+        assert [(node.resources["CPU"], node.resources["fast"]) for node in started.nodes()] == [(7.0, 2.0)]
         folder = Path(ray.nodes()[0]["RayletSocketName"]).parents[2]
         assert folder.is_dir()
         assert signal.getsignal(signal.SIGTERM) is handler

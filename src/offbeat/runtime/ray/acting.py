@@ -30,7 +30,7 @@ from offbeat.runtime.ray.dispatcher import Dispatcher
 from offbeat.runtime.ray.last_words import LastWords
 from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
 from offbeat.runtime.ray.network import network_of
-from offbeat.runtime.ray.placement import options_of, resources_of
+from offbeat.runtime.ray.placement import custom_resources_of, options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
 from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.run_services import RunServices
@@ -52,7 +52,7 @@ class RayActing(GatedActing):
         self._cluster = _connect(plan, self._resources, self._runtime_env)
         with ExitStack() as made:
             made.callback(self._cluster.close)
-            self._cluster.require(self._resources, "an actor", _REMEDY)
+            self._cluster.require(self._resources, "an actor", _LOCAL_REMEDY if self._cluster.is_local else _REMEDY)
             super().__init__(parts, learned, acting_bells=1)
             made.callback(self.gate.discard)
             (bell,), own_bell = self.gate.acting_bells, self.gate.own_bell
@@ -179,6 +179,8 @@ class RayActing(GatedActing):
 
 
 _REMEDY = "pass a smaller ray_cpus, ray_gpus or ray_resources, or add such a node"
+_LOCAL_REMEDY = "pass a smaller ray_gpus or leave it out, or pass the ray_address of a cluster with such a node"
+"""For a Ray on this machine, which has the CPUs and custom resources that the actors need, but no other GPUs."""
 
 
 def _connect(plan: Plan, resources: Mapping[str, float], runtime_env: Mapping[str, Any]) -> Cluster:
@@ -188,6 +190,7 @@ def _connect(plan: Plan, resources: Mapping[str, float], runtime_env: Mapping[st
     return connect(
         LOCAL if runtime.ray_address is None else runtime.ray_address,
         local_cpus=runtime.actors * resources.get("CPU", 0.0),
+        local_resources={name: runtime.actors * amount for name, amount in custom_resources_of(runtime).items()},
         object_store_memory=_needed_store(plan) if store is None else store * 10**6,
         runtime_env=runtime_env,
     )

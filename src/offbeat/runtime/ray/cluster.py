@@ -55,7 +55,7 @@ class Cluster:
             is_local: whether Ray was started for this connection, on this machine.
             closing: is called at the end, in this order.
         """
-        self.address, self._closing = address, list(closing)
+        self.address, self.is_local, self._closing = address, is_local, list(closing)
         self.logs = "" if is_local else ". Look at the logs of Ray on its nodes, /tmp/ray/session_latest/logs"
         """The end of a message about a failure of Ray. A Ray that was started here deletes its logs when it ends."""
         self._kills: list[Any] = []

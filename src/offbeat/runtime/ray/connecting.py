@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from math import ceil
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -66,7 +67,7 @@ def connect(
         address: host:port of a cluster, `AUTO` or `LOCAL`.
         local_cpus: the least number of CPUs of a Ray that is started here, if the machine has fewer cores. Ray counts
             CPUs, it does not reserve them.
-        local_resources: custom resources of a Ray that is started here.
+        local_resources: custom resources of a Ray that is started here, rounded up, as Ray supports no fractions there.
         object_store_memory: size of the object store of a Ray that is started here, in bytes; None: Ray's default.
         runtime_env: Ray's runtime environment of all tasks and actors: packages, environment variables, files.
         show_output: whether this process prints what tasks and actors print. Ray's own errors are printed always.
@@ -212,8 +213,8 @@ def _start(
             _read_authentication()
             _init(
                 LOCAL,
-                num_cpus=max(usable_cores(), -int(-cpus // 1)),
-                resources=dict(resources or {}),
+                num_cpus=max(usable_cores(), ceil(cpus)),
+                resources={name: ceil(amount) for name, amount in (resources or {}).items()},
                 object_store_memory=store,
                 include_dashboard=False,
                 runtime_env=runtime_env,

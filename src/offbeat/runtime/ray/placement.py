@@ -15,10 +15,14 @@ _STRATEGIES = {"pack": "DEFAULT", "spread": "SPREAD"}
 
 def resources_of(runtime: RuntimeConfig) -> dict[str, float]:
     """Return resource -> amount that an actor needs."""
-    custom = dict(item.split("=") for item in runtime.ray_resources or ())
     cpus = CPUS if runtime.ray_cpus is None else runtime.ray_cpus
-    wanted = {"CPU": cpus, "GPU": runtime.ray_gpus or 0.0, **{name: float(amount) for name, amount in custom.items()}}
+    wanted = {"CPU": cpus, "GPU": runtime.ray_gpus or 0.0, **custom_resources_of(runtime)}
     return {name: amount for name, amount in wanted.items() if amount}
+
+
+def custom_resources_of(runtime: RuntimeConfig) -> dict[str, float]:
+    """Return custom resource -> amount that an actor needs."""
+    return {name: float(amount) for name, amount in (item.split("=") for item in runtime.ray_resources or ())}
 
 
 def options_of(runtime: RuntimeConfig) -> dict[str, Any]:
