@@ -189,6 +189,14 @@ def test_a_niceness_that_cannot_be_restored_is_not_changed_and_reported(tmp_path
     assert "train with the command line" in capsys.readouterr().err
 
 
+def test_a_run_needs_no_default_device_of_torch_and_restores_that_of_the_caller(tmp_path):
+    with torch.device("meta"):  # as "cuda" in a notebook, but no GPU is needed
+        run = small_run(tmp_path / "run", steps=64)
+        run = offbeat.resume(run, steps=128, progress="none")
+        assert offbeat.export(run, format="torchscript").file.exists()
+        assert torch.get_default_device().type == "meta"
+
+
 # --- two at once ----------------------------------------------------------------------------------------------
 
 

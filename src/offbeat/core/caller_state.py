@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offbeat.core.allocator import keeps_freed_memory, stop_keeping_memory
+from offbeat.core.default_device import cpu_by_default
 from offbeat.core.files import require_current_folder
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.import_traces import ImportTraces, restore_environment
@@ -128,10 +129,16 @@ _INSIDE = _Inside()
 
 @contextmanager
 def caller_state() -> Iterator[CallerState]:
-    """Restore the state of this process on exit, also after an exception.
+    """Restore the state of this process on exit, also after an exception. Inside, torch's default device is the CPU.
 
     While several threads are inside, the last that leaves restores the process to how the first one has found it.
     """
+    with cpu_by_default(), _restored() as state:
+        yield state
+
+
+@contextmanager
+def _restored() -> Iterator[CallerState]:
     if hasattr(_INSIDE.this_thread, "is_inside"):  # such as an evaluation in a callback of a run
         state = CallerState()
         try:
