@@ -129,7 +129,7 @@ def uses(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "evaluate", lambda: offbeat.evaluate(run, episodes=2)
     yield "load", lambda: offbeat.load(run)
     yield "plot", lambda: offbeat.plot(run, out=folder / "return.png")
-    yield "export", lambda: offbeat.export(run, format="torchscript")
+    yield "export", lambda: offbeat.export(run)
     yield "watch", lambda: offbeat.watch(run, video=folder / "episode.gif", max_steps=5)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_SET_BY_LIBRARIES = ("KMP_DUPLICATE_LIB_OK", "PYGAME_HIDE_SUPPORT_PROMPT")
-"""Environment variables that libraries set when they are imported: threadpoolctl and Gymnasium."""
+_SET_BY_LIBRARIES = ("KMP_DUPLICATE_LIB_OK", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR")
+"""Environment variables that libraries set when they are imported: threadpoolctl, Gymnasium and torch's compiler."""
 
 
 class ImportTraces:

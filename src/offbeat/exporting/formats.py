@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -94,17 +96,33 @@ def cause_of(error: BaseException) -> str:
 # --- ONNX ---------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _without_traces_of_bars() -> Iterator[None]:
+    """Undo what torch's hidden progress bars change: tqdm starts a thread, and fixes how processes are started."""
+    method, tqdm = multiprocessing.get_start_method(allow_none=True), sys.modules.get("tqdm")
+    interval = None if tqdm is None else tqdm.tqdm.monitor_interval
+    if tqdm is not None:
+        tqdm.tqdm.monitor_interval = 0  # no thread
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(method, force=True)
+        if tqdm is not None:
+            tqdm.tqdm.monitor_interval = interval
+
+
 def _onnx(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: Mapping[str, str]) -> bytes:
     rows = torch.export.Dim("N")
-    program = torch.onnx.export(
-        network,
-        example,
-        dynamo=True,
-        input_names=[port.name for port in ports.inputs],
-        output_names=[port.name for port in ports.outputs],
-        dynamic_shapes=(tuple({0: rows} for _ in example),),
-        verbose=False,
-    )
+    with _without_traces_of_bars():
+        program = torch.onnx.export(
+            network,
+            example,
+            dynamo=True,
+            input_names=[port.name for port in ports.inputs],
+            output_names=[port.name for port in ports.outputs],
+            dynamic_shapes=(tuple({0: rows} for _ in example),),
+            verbose=False,
+        )
     assert program is not None
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # the source locations of the nodes: half of a small file
