@@ -87,7 +87,7 @@ LOOKS: dict[str, Callable[[], object]] = {
     "environment": lambda: dict(os.environ),
     "current folder": Path.cwd,
     "search path": lambda: list(sys.path),
-    "start method": lambda: multiprocessing.get_start_method(allow_none=True),
+    "start method": lambda: (multiprocessing.get_start_method(allow_none=True),),  # None if it is not chosen yet
     "hooks": lambda: (sys.excepthook, sys.unraisablehook, threading.excepthook, sys.displayhook, sys.breakpointhook),
     "trace functions": lambda: (sys.gettrace(), sys.getprofile()),
     "streams": lambda: (sys.stdin, sys.stdout, sys.stderr),
