@@ -518,8 +518,10 @@ def make_trial(path: Path, number: int, **settings: Any) -> Path:
         run = make_run(trial / f"seed-{seed}", seed=seed, run={"imports": [f"module_{seed}"]}, **settings)
         with (run / "config.toml").open("a") as file:
             file.write(f'[runtime]\nsplit = "given"\nactors = {seed}\n')
-    run = {"algorithm": "ppo", "env": "CartPole-v1", "imports": []}
-    tables = {"run": run, "runtime": {"split": "measured", "actors": 1}}
+    tables = {
+        "run": {"algorithm": "ppo", "env": "CartPole-v1", "imports": []},
+        "runtime": {"split": "measured", "actors": 1},
+    }
     (trial / "trial.toml").write_text(tomli_w.dumps(tables))
     return trial
 
