@@ -181,7 +181,9 @@ def test_members_have_the_same_number_of_workers_on_machines_with_other_cores(tm
     assert [config.runtime.workers for config in configs(on_a_machine_with(2).known_jobs())] == [2, 2, 2]
     assert [config.runtime.workers for config in configs(jobs)] == [3, 3, 3]
     begun(first)
-    jobs[1].run.path.mkdir()
+    latest = jobs[1].run.checkpoints_folder / "latest"
+    latest.mkdir(parents=True)
+    (latest / "policy.json").write_text('{"env_steps": 1}')
     configs(jobs)[1].save(jobs[1].run.config_file)
     continued = on_a_machine_with(4)
     begun(continued)

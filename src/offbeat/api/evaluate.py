@@ -48,7 +48,7 @@ class EvaluationResult(Returns):
 
     env: str
     cut: int
-    """Episodes that were cut by a limit. Their returns up to there count."""
+    """Episodes that were cut by a limit; with tasks, last episodes of trials. Their returns up to there count."""
     not_begun: int
     """Episodes that were not started, because of `max_steps`; with tasks, trials whose last episode was not."""
     env_steps: int
@@ -58,7 +58,8 @@ class EvaluationResult(Returns):
     info: Mapping[str, float | None] = field(default_factory=dict, hash=False)
     """Means of the numbers in the env's infos that `info_metrics` names."""
     return_mean_by_episode: tuple[float, ...] = ()
-    """With tasks: by episode of a trial, as `return_std_by_episode`."""
+    """With tasks: by episode of a trial, over the trials in which it ended, as `return_std_by_episode`; one that ended
+    in none is left out."""
     return_std_by_episode: tuple[float, ...] = ()
     policies: Mapping[str, Returns] = field(default_factory=dict, hash=False)
     """Of several policies: the returns of the agents of each, by name."""

@@ -11,7 +11,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -391,16 +390,20 @@ def _require_checkpoint(run: RunDirectory, generation: int) -> None:
 
 
 def _with_started_workers(plan: PopulationPlan, path: Path) -> PopulationPlan:
-    """Return a plan with the number of workers of a member that has started, if the spec does not give it.
+    """Return a plan with the number of workers of a member that has saved, if the spec does not give it.
 
     The member may have started on a machine with another number of cores.
     """
     spec = plan.spec
     if "workers" in spec.settings or not plan.configs[0].runtime.entry.workers_learn:
         return plan
-    for config in sorted(path.glob("member-*/config.toml")):
-        with suppress(ConfigError):  # it is damaged: only this member cannot continue
-            return plan_of(replace(spec, settings={**spec.settings, "workers": load_runtime(config).workers}))
+    runs = [RunDirectory(path / member_name(member)) for member in range(plan.members)]
+    for config in (run.config_file for run in runs if run.saved_env_steps() is not None):
+        try:
+            workers = load_runtime(config).workers
+        except ConfigError:  # the file is damaged: only this member cannot continue
+            continue
+        return plan_of(replace(spec, settings={**spec.settings, "workers": workers}))
     return plan
 
 

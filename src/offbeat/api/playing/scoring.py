@@ -56,11 +56,11 @@ def score(
     Returns:
         The scores by name. `episodes` is the number of episodes in the scores, `cut` the number of those that were cut,
         `not_begun` the number of requested episodes that were not started; with tasks, of trials whose last episode was
-        not. In an env with several agents, returns and
-        lengths are per agent, and `team_return_mean` is the mean sum over all agents. Several policies have the same
-        scores, of their own agents, under `policies` by name. A score is None if no agent took part in an episode.
+        not. In an env with several agents, returns and lengths are per agent, and `team_return_mean` is the mean sum
+        over all agents. Several policies have the same scores, of their own agents, under `policies` by name. A score
+        is None if no agent took part in an episode.
         With tasks, the scores are those of the last episode of each trial; `first_return_mean` is the mean return of
-        the first one, and `return_mean_by_episode` and `return_std_by_episode` are lists.
+        the first one, None if it ended in no trial, and `return_mean_by_episode` and `return_std_by_episode` are lists.
         `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps.
 
     Raises:

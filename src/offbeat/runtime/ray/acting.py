@@ -52,7 +52,8 @@ class RayActing(GatedActing):
         self._cluster = _connect(plan, self._resources, self._runtime_env)
         with ExitStack() as made:
             made.callback(self._cluster.close)
-            self._cluster.require(self._resources, "an actor", _LOCAL_REMEDY if self._cluster.is_local else _REMEDY)
+            lacks_gpus = self._cluster.is_local and "GPU" in self._resources
+            self._cluster.require(self._resources, "an actor", _LOCAL_REMEDY if lacks_gpus else _REMEDY)
             super().__init__(parts, learned, acting_bells=1)
             made.callback(self.gate.discard)
             (bell,), own_bell = self.gate.acting_bells, self.gate.own_bell
@@ -180,7 +181,7 @@ class RayActing(GatedActing):
 
 _REMEDY = "pass a smaller ray_cpus, ray_gpus or ray_resources, or add such a node"
 _LOCAL_REMEDY = "pass a smaller ray_gpus or leave it out, or pass the ray_address of a cluster with such a node"
-"""For a Ray on this machine, which has the CPUs and custom resources that the actors need, but no other GPUs."""
+"""For a Ray that was started on this machine: it has all that the actors need, except for GPUs."""
 
 
 def _connect(plan: Plan, resources: Mapping[str, float], runtime_env: Mapping[str, Any]) -> Cluster:
