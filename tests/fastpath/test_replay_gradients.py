@@ -25,7 +25,7 @@ def side(request) -> Side:
 @given(
     st.sampled_from(sorted(SIDES)),
     st.integers(0, 2**31 - 1),
-    st.lists(st.integers(1, 12), max_size=3).map(tuple),
+    st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple),
     st.sampled_from(["relu", "tanh"]),
     st.integers(1, 3),
     st.integers(1, 11),
