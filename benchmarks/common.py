@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -166,6 +167,25 @@ def write_json(path: Path, record: object) -> None:
 def spread(values: list[float], form: str) -> str:
     """Return 'median (least to most)'."""
     return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def median_reached(values: Sequence[float | None]) -> float | None:
+    """Return the median of when something was reached; None, which is never, is later than all others."""
+    never = float("inf")
+    middle = median([never if value is None else value for value in values])
+    return middle if middle < never else None
+
+
+def spread_reached(values: Sequence[float | None], form: str) -> str:
+    """Return 'median (least to most)' of when something was reached, as `median_reached`; a dash where that is never.
+
+    The least and the most are of those that reached it.
+    """
+    reached = [value for value in values if value is not None]
+    if not reached:
+        return "-"
+    middle = median_reached(values)
+    return f"{'-' if middle is None else f'{middle:{form}}'} ({min(reached):{form}} to {max(reached):{form}})"
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:

@@ -27,6 +27,7 @@ from benchmarks.common import (
     offbeat,
     read_metrics,
     spread,
+    spread_reached,
     write_json,
 )
 from benchmarks.options import new_parser, read_options
@@ -137,9 +138,8 @@ def _row(run: RUN) -> list[str]:
 
 
 def _costs(name: str, runs: list[RUN]) -> list[str]:
-    seconds = [found["seconds"] for run in runs if (found := reached(run))]
-    figures = [seconds, [run["wall_s"] for run in runs], [run["cpu_s"] for run in runs]]
-    return [name, str(len(runs)), *(spread(values, ",.0f") if values else "-" for values in figures)]
+    seconds = spread_reached([found and found["seconds"] for found in map(reached, runs)], ",.0f")
+    return [name, str(len(runs)), seconds, *(spread([run[key] for run in runs], ",.0f") for key in ("wall_s", "cpu_s"))]
 
 
 def main() -> None:

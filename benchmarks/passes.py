@@ -29,8 +29,8 @@ def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any]) -> str:
     """Return a table with one row for each number of passes."""
     method = (
         f"`python -m benchmarks.passes`: IMPALA with its preset, in serial. The first evaluation of 20 episodes at "
-        f"{SCORE:.0f} or more, one every {EVAL_EVERY} env steps. Median (least to most) of the seeds that reach it "
-        f"within {STEPS:,} env steps. With several passes {RESIDENT} batches are resident."
+        f"{SCORE:.0f} or more within {STEPS:,} env steps, one every {EVAL_EVERY}. Median (least to most) of the seeds. "
+        f"With several passes {RESIDENT} batches are resident."
     )
     header = ["passes", "seeds", "env steps", "seconds from process start", "of these in training"]
     numbers = dict.fromkeys(run["passes"] for run in runs)

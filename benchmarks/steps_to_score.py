@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, spread_reached, write_json
 from benchmarks.lines import follow
 from benchmarks.options import new_parser, read_options
 from benchmarks.works import CARTPOLE, LAYOUTS, Settings, command
@@ -86,10 +86,10 @@ def write_results(runs: list[Settings], more: list[str], out: Path) -> str:
 
 def row_of(side: str, runs: list[Settings]) -> list[str]:
     """Return a row of a table: the seeds that reached the score, and medians of when they did."""
-    reached = [run for run in runs if run["env_steps"] is not None]
+    reached = sum(run["env_steps"] is not None for run in runs)
     keys = {"env_steps": ",.0f", "seconds": ".2f", "training_s": ".2f"}
-    figures = [spread([run[key] for run in reached], form) if reached else "-" for key, form in keys.items()]
-    return [side, f"{len(reached)} of {len(runs)}", *figures]
+    figures = [spread_reached([run[key] for run in runs], form) for key, form in keys.items()]
+    return [side, f"{reached} of {len(runs)}", *figures]
 
 
 def main() -> None:

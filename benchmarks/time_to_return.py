@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.common import children_cpu_s, describe, machine, markdown_table, spread, thinned, write_json
+from benchmarks.common import children_cpu_s, describe, machine, markdown_table, spread, spread_reached, thinned, write_json
 from benchmarks.options import new_parser, read_options
 from benchmarks.works import EARLIER, LAYOUTS, PPO, Settings, run_offbeat, run_peer
 
@@ -75,10 +75,10 @@ def write_results(runs: list[Settings], out: Path) -> str:
 
 
 def _row(side: str, runs: list[Settings]) -> list[str]:
-    reached = [run for run in runs if run["env_steps"] is not None]
-    to_return = [spread([run[key] for run in reached], ",.0f") if reached else "-" for key in ("seconds", "env_steps")]
+    reached = sum(run["env_steps"] is not None for run in runs)
+    to_return = [spread_reached([run[key] for run in runs], ",.0f") for key in ("seconds", "env_steps")]
     in_total = [spread([run[key] for run in runs], ",.0f") for key in ("total_s", "cpu_s")]
-    return [side, f"{len(reached)} of {len(runs)}", *to_return, *in_total]
+    return [side, f"{reached} of {len(runs)}", *to_return, *in_total]
 
 
 def main() -> None:

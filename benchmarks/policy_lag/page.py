@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
-from benchmarks.common import describe, markdown_table, write_section
+from benchmarks.common import describe, markdown_table, spread_reached, write_section
 from benchmarks.policy_lag.statistics import mean_probability_of_improvement
 from benchmarks.policy_lag.works import WORKS, Work
 from benchmarks.records import Record
@@ -143,13 +142,8 @@ def _probability(pairs: list[tuple[list[float], list[float]]]) -> str:
 
 
 def _reached(work: Work, runs: list[Record], figure: Callable[[list[float]], float]) -> str:
-    never = float("inf")
-    first = [next((figure(point) for point in run["curve"] if point[2] >= work.score), never) for run in runs]
-    reached = [value for value in first if value < never]
-    if not reached:
-        return f"0 of {len(runs)}"
-    middle = f"{median(first):,.0f}" if median(first) < never else "-"
-    return f"{middle} ({min(reached):,.0f} to {max(reached):,.0f}), {len(reached)} of {len(runs)}"
+    first = [next((figure(point) for point in run["curve"] if point[2] >= work.score), None) for run in runs]
+    return f"{spread_reached(first, ',.0f')}, {len(runs) - first.count(None)} of {len(runs)}"
 
 
 # --- the picture --------------------------------------------------------------------------------------------

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
-from benchmarks.common import describe, markdown_table, spread, write_section
+from benchmarks.common import describe, markdown_table, median_reached, spread_reached, write_section
 from benchmarks.records import Record
 from benchmarks.seconds_to_score.works import OURS, WORKS, Work
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "performance.md"
 START, END = "<!-- seconds to a score: written by benchmarks/seconds_to_score -->", "<!-- end of seconds to a score -->"
 FEWEST_SEEDS = 3
-"""Of both sides, for a ratio of their medians."""
+"""Seeds of each side that a ratio of their medians needs."""
 HEADER = ["env", "score", "side", "seeds", "env steps to it", "seconds to it", "x offbeat"]
 
 
@@ -42,24 +42,28 @@ def is_of(work: Work, record: Record) -> bool:
     return bool(record["work"] == work.name and record["settings"] == work.digest(record["side"]))
 
 
-def row_of(work: Work, score: str, side: str, points: list[Point], ours: list[Point]) -> list[str]:
-    """Return a row: medians with the least and the most, over the seeds that reached the score."""
-    reached, ours_reached = [point for point in points if point], [point for point in ours if point]
-    seeds = f"{len(reached)} of {len(points)}"
-    if not reached:
-        return [work.env, score, side, seeds, "-", "-", "-"]
-    steps, seconds = zip(*reached, strict=True)
-    enough = min(len(reached), len(ours_reached)) >= FEWEST_SEEDS
-    times = median(seconds) / median(second for _, second in ours_reached) if enough else None
+def row_of(work: Work, score: str, side: str, points: Sequence[Point], ours: Sequence[Point]) -> list[str]:
+    """Return a row: medians over all seeds, with the least and the most of those that reached the score."""
     return [
         work.env,
         score,
         side,
-        seeds,
-        spread(list(steps), ",.0f"),
-        spread(list(seconds), ".1f"),
-        f"{times:.1f}" if times else "-",
+        f"{sum(point is not None for point in points)} of {len(points)}",
+        spread_reached([point and point[0] for point in points], ",.0f"),
+        spread_reached(_seconds(points), ".1f"),
+        _ratio(points, ours),
     ]
+
+
+def _ratio(points: Sequence[Point], ours: Sequence[Point]) -> str:
+    """Return a side's median of the seconds over ours; a dash for few seeds, or where a median is never."""
+    theirs, own = median_reached(_seconds(points)), median_reached(_seconds(ours))
+    enough = min(len(points), len(ours)) >= FEWEST_SEEDS
+    return f"{theirs / own:.1f}" if enough and theirs and own else "-"
+
+
+def _seconds(points: Sequence[Point]) -> list[float | None]:
+    return [point and point[1] for point in points]
 
 
 Point = tuple[int, float] | None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.common import RESULTS, read_section
+from benchmarks.common import RESULTS, read_section, spread_reached
 from benchmarks.records import read_records
-from benchmarks.seconds_to_score.page import END, PAGE, START, content, is_of
+from benchmarks.seconds_to_score.page import END, PAGE, START, content, is_of, row_of
 from benchmarks.seconds_to_score.works import WORKS
 from benchmarks.time_to_return import earlier_runs
 
@@ -20,6 +20,18 @@ def test_the_table_of_the_page_is_that_of_the_results():
 def test_every_record_is_of_a_work_as_it_is_today():
     others = [record for record in RECORDS if not any(is_of(work, record) for work in WORKS)]
     assert not others
+
+
+def test_a_seed_that_does_not_reach_the_score_is_later_than_all_others():
+    assert spread_reached([41.9, None, 24.4, 50.2], ".1f") == "46.0 (24.4 to 50.2)"
+    assert spread_reached([41.9, None], ".1f") == "- (41.9 to 41.9)"
+    assert spread_reached([None], ".1f") == "-"
+
+
+def test_the_ratio_of_two_sides_counts_the_seeds_that_do_not_reach_the_score():
+    ours = [(100, 10.0), (200, 20.0), None]
+    ratios = [row_of(WORKS[0], "475", "sb3", theirs, ours)[-1] for theirs in ([(1, 40.0)] * 3, [(1, 40.0), None, None])]
+    assert ratios == ["2.0", "-"]
 
 
 def test_the_returns_over_time_are_of_the_work_as_it_is_today():

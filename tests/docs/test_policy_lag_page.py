@@ -60,7 +60,7 @@ def test_the_median_to_a_score_is_that_of_all_seeds_also_of_those_that_do_not_ge
     assert middle_of(50, 60, 70) == "60 (50 to 70), 3 of 3"
     assert middle_of(50, 60, None) == "60 (50 to 60), 2 of 3"
     assert middle_of(50, None, None) == "- (50 to 50), 1 of 3"
-    assert middle_of(None, None, None) == "0 of 3"
+    assert middle_of(None, None, None) == "-, 0 of 3"
 
 
 def test_the_probability_of_improvement_counts_pairs_and_a_tie_half():
