@@ -34,12 +34,19 @@ Part = TypeVar("Part", bound=Named)
 
 
 def read_parts(
-    parser: argparse.ArgumentParser, parts: Sequence[Part], seeds: Sequence[int]
+    parser: argparse.ArgumentParser, parts: Sequence[Part], seeds: Sequence[int] | None
 ) -> tuple[argparse.Namespace, list[Part]]:
-    """Read the options of a parser, and which parts are run with which seeds: none if only the page is written."""
+    """Read the options of a parser, and which parts are run: none if only the page is written.
+
+    Args:
+        parser: has the other options.
+        parts: what can be run.
+        seeds: the seeds that are run by default; None: each part has its own.
+    """
     names = [part.name for part in parts]
+    usual = "those of each part" if seeds is None else " ".join(map(str, seeds))
     parser.add_argument("parts", nargs="*", metavar="NAME", help=f"of {'; '.join(names)}; default: all")
-    parser.add_argument("--seeds", nargs="+", type=int, default=seeds, help=f"default: {' '.join(map(str, seeds))}")
+    parser.add_argument("--seeds", nargs="+", type=int, default=seeds, help=f"default: {usual}")
     parser.add_argument("--only-page", action="store_true", help="run nothing")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(names):

@@ -1,7 +1,7 @@
 """Seconds from the start of a process to a score, imports and evaluations included: offbeat beside its peers.
 
     python -m benchmarks.seconds_to_score                                     all that is missing: hours on two cores
-    python -m benchmarks.seconds_to_score cartpole --sides offbeat --seeds 1 2
+    python -m benchmarks.seconds_to_score cartpole --sides offbeat --seeds 9 10
     python -m benchmarks.seconds_to_score --only-page                         the page from the results that are there
 
 A score is reached at the first evaluation of 20 greedy episodes whose mean return is as large; all sides evaluate
@@ -103,10 +103,10 @@ def reached_scores(
     return reached
 
 
-def make_missing(works: list[Work], sides: list[str], seeds: list[int], pythons: dict[str, Path]) -> None:
-    """Make the runs that have no record: a whole seed, then the next one, the sides by turns."""
-    for seed in seeds:
-        for work in works:
+def make_missing(works: list[Work], sides: list[str], seeds: list[int] | None, pythons: dict[str, Path]) -> None:
+    """Make the runs that have no record: one seed of each work, then the next one, the sides by turns."""
+    for of_works in zip(*(seeds or work.seeds for work in works), strict=True):
+        for work, seed in zip(works, of_works, strict=True):
             possible = [side for side in sides if side in work.sides]
             for side in possible if seed % 2 else reversed(possible):
                 what = {"work": work.name, "side": side, "seed": seed, "settings": work.digest(side)}
@@ -123,7 +123,10 @@ def main() -> None:
     for peer in PEERS:
         usual = Path(f".venv-{peer}/bin/python")
         parser.add_argument(f"--{peer}-python", dest=peer, metavar="PYTHON", type=Path, default=usual)
-    options, works = read_parts(parser, WORKS, range(1, 6))
+    options, works = read_parts(parser, WORKS, None)
+    for work in works:
+        if options.seeds and min(options.seeds) < work.first_seed:
+            parser.error(f"{work.name} counts from seed {work.first_seed} on: pass other --seeds, or name other works")
     make_missing(works, options.sides, options.seeds, {peer: vars(options)[peer] for peer in PEERS})
     write_page(read_records(PATH))
 

@@ -15,6 +15,7 @@ from offbeat.config.preset_files import preset_tables
 OURS = "offbeat"
 SAMPLE_FACTORY = "sample-factory"
 PEERS = ("sb3", "sbx", SAMPLE_FACTORY)
+SEEDS = 5
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,13 @@ class Work:
     """Arguments of `offbeat train` beside the preset."""
     sample_factory_steps: int = 0
     """Env steps of Sample Factory, whose own example has its settings; 0 if it has none for this env."""
+    first_seed: int = 1
+    """The first seed that counts, on all sides: a preset that was chosen on the first seeds is scored on others."""
+
+    @property
+    def seeds(self) -> range:
+        """The seeds that are run."""
+        return range(self.first_seed, self.first_seed + SEEDS)
 
     @property
     def sides(self) -> list[str]:
@@ -72,6 +80,7 @@ WORKS = (
             "envs": 8, "unroll_length": 32, "minibatch_size": 256, "epochs": 20, "gamma": 0.98, "gae_lambda": 0.8,
             "learning_rate": 1e-3, "learning_rate_schedule": "linear", "clip": 0.2, "clip_schedule": "linear",
         },
+        first_seed=9,
     ),
     Work(
         "lunarlander", "LunarLander-v3", "ppo-lunarlander-fast", (200,), 50_000, 1_000_000,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from benchmarks.common import RESULTS, read_section, spread_reached
 from benchmarks.records import read_records
 from benchmarks.seconds_to_score.page import END, PAGE, START, content, is_of, row_of
-from benchmarks.seconds_to_score.works import WORKS
+from benchmarks.seconds_to_score.works import OURS, WORKS, Work
 from benchmarks.time_to_return import earlier_runs
+from tests.support.pages import ROOT
 
 RECORDS = read_records(RESULTS / "seconds-to-score.jsonl")
 
@@ -20,6 +24,25 @@ def test_the_table_of_the_page_is_that_of_the_results():
 def test_every_record_is_of_a_work_as_it_is_today():
     others = [record for record in RECORDS if not any(is_of(work, record) for work in WORKS)]
     assert not others
+
+
+def seeds_of_choice(work: Work) -> set[int]:
+    """Return the seeds on which the settings of a work's preset were chosen, as its first lines say."""
+    text = (ROOT / f"src/offbeat/config/presets/{work.preset}.toml").read_text()
+    found = re.search(r"on seeds? (\d+)(?: (?:to|and) (\d+))?", text)
+    return set(range(int(found[1]), int(found[2] or found[1]) + 1)) if found else set()
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
+def test_no_score_counts_on_a_seed_on_which_the_preset_was_chosen(work):
+    scored = {record["seed"] for record in RECORDS if record["work"] == work.name}
+    assert not seeds_of_choice(work) & (scored | set(work.seeds))
+
+
+def test_a_record_of_a_smaller_seed_than_the_first_one_of_a_work_does_not_count():
+    cartpole = next(work for work in WORKS if work.name == "cartpole")
+    record = {"work": "cartpole", "side": OURS, "settings": cartpole.digest(OURS)}
+    assert [is_of(cartpole, {**record, "seed": seed}) for seed in (8, 9)] == [False, True]
 
 
 def test_a_seed_that_does_not_reach_the_score_is_later_than_all_others():
