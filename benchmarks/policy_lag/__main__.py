@@ -1,4 +1,4 @@
-"""What lag costs in learning: presets with no lag, the default one and more, many seeds, equal env steps.
+"""What lag costs in learning: presets with no lag, a small and a large one, many seeds, equal env steps.
 
     python -m benchmarks.policy_lag                                      all that is missing: days on two cores
     python -m benchmarks.policy_lag ppo-CartPole-v1 --seeds 1 2 3        a part of it

@@ -29,6 +29,9 @@ SECONDS = f"Seconds of training in `{TIMED}` to the score, of fewer seeds, one r
 FEWEST_SEEDS = 3
 """A work with fewer seeds is in no table: one seed would look like a result."""
 
+LAGS = ("no lag", "small lag", "large lag")
+"""Names of the lags of a work, in their order."""
+
 Runs = dict[int, list[Record]]
 """Lag -> the records of the seeds that all lags of a work have, in order of the seeds."""
 
@@ -83,7 +86,7 @@ def scores_table(simulated: dict[Work, Runs]) -> str:
         [*_head(work, runs), *(_iqm([run["score"] for run in runs[lag]]) for lag in work.lags)]
         for work, runs in simulated.items()
     ]
-    return markdown_table(["work", "bound", "seeds", "no lag", "default of `processes`", "more lag"], rows)
+    return markdown_table(["work", "bound", "seeds", *LAGS], rows)
 
 
 def improvement_table(simulated: dict[Work, Runs]) -> str:
@@ -96,7 +99,7 @@ def improvement_table(simulated: dict[Work, Runs]) -> str:
     of_presets = [found for work, found in pairs.items() if not work.changes]  # each env counts once
     means = [_probability(list(same)) for same in zip(*of_presets, strict=True)]
     rows.append(["**mean of the presets**", "", "", *means])
-    return markdown_table(["work", "bound", "seeds", "default of `processes`", "more lag"], rows)
+    return markdown_table(["work", "bound", "seeds", *LAGS[1:]], rows)
 
 
 def reached_table(found: dict[Work, Runs], figure: Callable[[list[float]], float]) -> str:
@@ -110,7 +113,7 @@ def reached_table(found: dict[Work, Runs], figure: Callable[[list[float]], float
         ]
         for work, runs in found.items()
     ]
-    return markdown_table(["work", "score", "bound", "no lag", "default of `processes`", "more lag"], rows)
+    return markdown_table(["work", "score", "bound", *LAGS], rows)
 
 
 def _left_out(records: list[Record]) -> str:
@@ -162,10 +165,10 @@ def draw(simulated: dict[Work, Runs]) -> None:
     for panel in grid.flat[len(simulated) :]:
         panel.axis("off")
     for panel, (work, runs) in zip(grid.flat, simulated.items(), strict=False):
-        for lag in work.lags:
+        for name, lag in zip(LAGS, work.lags, strict=True):
             curves = np.asarray([[point[2] for point in run["curve"]] for run in runs[lag]])
             steps = np.mean([[point[0] for point in run["curve"]] for run in runs[lag]], axis=0)
-            (line,) = panel.plot(steps, iqm(curves, axis=0), label=f"{work.key} {lag}")
+            (line,) = panel.plot(steps, iqm(curves, axis=0), label=f"{name} ({work.key} {lag})")
             panel.fill_between(steps, *band_of(curves), alpha=0.2, color=line.get_color(), linewidth=0)
         changes = "".join(f"\n{key} {value}" for key, value in work.changes.items())
         panel.set(
@@ -173,6 +176,6 @@ def draw(simulated: dict[Work, Runs]) -> None:
             xlabel="env steps",
             ylabel="return of evaluations",
         )
-        panel.legend()
+        panel.legend(fontsize=8)
     figure.savefig(PICTURE, dpi=120)
     plt.close(figure)

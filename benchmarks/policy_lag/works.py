@@ -16,6 +16,7 @@ class Work:
     score: float
     """Mean return of an evaluation at which the env steps and the seconds are counted."""
     lags: tuple[int, ...] = (0, 1, 3)
+    """None, a small and a large one."""
     key: str = "max_lag"
     """The setting that bounds the lag."""
     clip_reference: str | None = None
