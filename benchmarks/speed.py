@@ -78,7 +78,7 @@ def speed(curve: Curve, after: int) -> float:
 def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, rounds: int) -> Settings:
     """Measure one piece of work on some sides and return the record."""
     tried = {} if "threads" in work else {side: calibrate(work, side, pythons) for side in sides if side in TORCH_PEERS}
-    threads = {side: max(speeds, key=lambda count: speeds[count]) for side, speeds in tried.items()}
+    threads = {side: quickest(speeds) for side, speeds in tried.items()}
     after = work.get("measured_after", 0)
     runs = []
     for number in range(1, rounds + 1):
@@ -106,6 +106,11 @@ def calibrate(work: Settings, side: str, pythons: Pythons) -> dict[int, float]:
     """Return a peer's speed by its torch threads, one or two: it is measured at its best."""
     this = {**work, "seed": 0, "steps": min(work["steps"], CALIBRATION_STEPS)}
     return {count: measured(partial(train, {**this, "threads": count}, side, pythons))["sps"] for count in (1, 2)}
+
+
+def quickest(speeds: dict[int, float]) -> int:
+    """Return the number of threads with the largest speed."""
+    return max(speeds, key=lambda count: speeds[count])
 
 
 def ratios(runs: list[Settings], reference: str) -> dict[str, list[float]]:

@@ -4,7 +4,8 @@
 
 Both use Stable-Baselines3's best published setting (RL Baselines3 Zoo, hyperparams/ppo.yml, HalfCheetah-v3), which
 offbeat's preset follows; the peer with its own single env, offbeat with four for the same batch. The return is the
-mean of the last 100 training episodes. One run at a time, seed by seed, the sides by turns; imports are left out.
+mean of the last 100 training episodes. The peer has one thread of PyTorch or two: both are tried first, and the quicker
+is measured. One run at a time, seed by seed, the sides by turns; imports are left out.
 Runs whose results are there are not repeated, and the results are written after each run. `python -m
 benchmarks.curves` draws them.
 """
@@ -12,12 +13,24 @@ benchmarks.curves` draws them.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
-from benchmarks.common import children_cpu_s, describe, machine, markdown_table, spread, spread_reached, thinned, write_json
+from benchmarks.common import (
+    children_cpu_s,
+    describe,
+    machine,
+    markdown_table,
+    spread,
+    spread_reached,
+    thinned,
+    write_json,
+)
 from benchmarks.options import new_parser, read_options
+from benchmarks.speed import calibrate, quickest
 from benchmarks.works import EARLIER, LAYOUTS, PPO, Settings, run_offbeat, run_peer
 
+PEER = "sb3"
 RETURN = 3000.0
 POINTS = 200
 WORK: Settings = {
@@ -30,17 +43,33 @@ WORK: Settings = {
 PEERS_OWN: Settings = {"envs": 1, "unroll_length": 512, "ortho_init": False}
 
 
-def run(side: str, seed: int, python: Path, threads: int) -> Settings:
-    """Train on one side; return the curve, and when the return was reached, None where it was not."""
-    work = {**WORK, "seed": seed, "threads": threads}
+@cache
+def sps_by_threads(python: Path) -> dict[int, float]:
+    """Return the peer's speed with one thread and with two."""
+    return calibrate({**WORK, **PEERS_OWN}, PEER, {PEER: python})
+
+
+def run(side: str, seed: int, python: Path, threads: int | None) -> Settings:
+    """Train on one side; return the curve, and when the return was reached, None where it was not.
+
+    Args:
+        side: a layout of offbeat, or the peer.
+        seed: of the run.
+        python: interpreter of the peer's environment.
+        threads: those of the peer; None: one or two, with which it is quicker.
+    """
+    tried = sps_by_threads(python) if side == PEER and threads is None else {}
+    used = 1 if side != PEER else threads or quickest(tried)
+    work = {**WORK, "seed": seed, "threads": used}
     before_s = children_cpu_s()
-    report = run_peer({**work, **PEERS_OWN}, "sb3", python) if side == "sb3" else run_offbeat(work, side)
+    report = run_peer({**work, **PEERS_OWN}, PEER, python) if side == PEER else run_offbeat(work, side)
     curve = report["curve"]
     reached = next((point for point in curve if (point[2] or 0.0) >= RETURN), None)
     return {
         "side": side,
         "seed": seed,
-        "threads": threads if side == "sb3" else 1,
+        "threads": used,
+        "sps_by_threads": tried,
         "env_steps": reached and reached[0],
         "seconds": reached and round(reached[1], 1),
         "total_s": round(curve[-1][1], 1),
@@ -84,10 +113,10 @@ def _row(side: str, runs: list[Settings]) -> list[str]:
 def main() -> None:
     """Run all seeds on all sides and write the results."""
     parser = new_parser(__doc__)
-    parser.add_argument("--sides", nargs="+", choices=(*LAYOUTS, "sb3"), default=["serial", "processes", "sb3"])
+    parser.add_argument("--sides", nargs="+", choices=(*LAYOUTS, PEER), default=["serial", "processes", PEER])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--sb3-python", type=Path, default=Path(".venv-sb3/bin/python"))
-    parser.add_argument("--sb3-threads", type=int, default=2)
+    parser.add_argument("--sb3-threads", type=int, help="of PyTorch; default: the quicker of 1 and 2")
     options = read_options(parser, "sides", "seeds", "sb3_python")
     runs = earlier_runs(options.out)
     done = {(run["side"], run["seed"]) for run in runs}
