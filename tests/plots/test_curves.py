@@ -16,7 +16,8 @@ from tests.support.runs import files_up_to
 import offbeat
 from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
-from offbeat.plots.curves import MOST_NAMED, draw_runs, plot_runs
+from offbeat.plots.curves import draw_runs, plot_runs
+from offbeat.plots.figures import MOST_NAMED
 from offbeat.plots.labels import labels_of
 from offbeat.plots.panels import read_panels
 from offbeat.plots.runs import GRID_POINTS, Curve, aligned, has_returns, moving_average, read_run, runs_of

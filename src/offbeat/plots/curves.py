@@ -20,6 +20,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.core.types import F64
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
+from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.labels import ALGORITHM, seeds_of
 from offbeat.plots.panels import UNITS, Panel, ended_early, names_of, read_panels
 from offbeat.plots.runs import (
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """(minimum number of seconds, seconds per unit, unit), from the largest unit to the smallest."""
-MOST_NAMED = 40
-"""Curves that the legend names: with hundreds of them, a picture would be too tall to be looked at."""
 _GREY = "#555555"
 _FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
 """Style of training returns if there are evaluations."""
@@ -149,15 +148,11 @@ def _draw(
 
     distinct = list(dict.fromkeys(name for each in names for name in each))
     groups = [group for panel in panels for group in panel.groups]
-    named = _group_handles(distinct)
-    handles = [*named, *_kind_handles(panels, distinct, smooth=smooth, average=average)]
+    named = curve_handles(distinct) if len(distinct) > 1 else []
     rows, columns, places = _grid(panels)
-    legend_columns = 1 if max((len(handle.get_label()) for handle in handles), default=0) > 45 else 2
     width = 8.0 if columns == 1 else 5.5 * columns
-    for handle in handles:
-        handle.set_label(wrapped(handle.get_label(), (width - 0.8) / legend_columns))
-    breaks = sum(handle.get_label().count("\n") for handle in handles)
-    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * (math.ceil(max(1, len(named)) / legend_columns) + breaks)
+    legend = legend_of([*named, *_kind_handles(panels, distinct, smooth=smooth, average=average)], width)
+    height = (4.2 if rows > 1 else 4.8) * rows + legend.height
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     scale, x_label = _x_axis(groups, x)
     for panel, each, place in zip(panels, names, places, strict=True):
@@ -169,8 +164,7 @@ def _draw(
         if len({other.env for other in panels}) > 1:
             axes.set_title(wrapped(_panel_title(panel), width / columns - 1, 10), fontsize=10)
     figure.suptitle(wrapped(title or _title(panels), width, 15), **TITLE)
-    if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9)
+    legend.draw(figure)
     return figure
 
 
@@ -208,20 +202,6 @@ def _y_label(panel: Panel) -> str:
 
 
 # --- legend -------------------------------------------------------------------------------------------------
-
-
-def _group_handles(names: Sequence[str]) -> list[Any]:
-    """Return the legend's entries for the color of each group of runs; none for a single group."""
-    from matplotlib.lines import Line2D
-
-    if len(names) == 1:
-        return []
-    shown = names[:MOST_NAMED]
-    handles = [
-        Line2D([], [], linewidth=2.5, label=name, **line_style(index)) for index, name in enumerate(shown) if name
-    ]
-    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return [*handles, *(Line2D([], [], linestyle="", label=text) for text in more)]
 
 
 def _kind_handles(panels: Sequence[Panel], names: Sequence[str], *, smooth: int, average: bool) -> list[Any]:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
 """Okabe and Ito's palette, which is suitable for color-blind readers."""
+DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (6, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 1)))
+"""Solid, dashed, with one dot between dashes, with two, and dotted."""
+MOST_NAMED = len(COLORS) * len(DASHES)
+"""Curves that a legend names: those that look different. With hundreds of names a picture would be too tall."""
+_UNNAMED: dict[str, Any] = {"color": "#BBBBBB", "linestyle": "-"}
 TITLE: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 """Style of a title."""
 _LACKS_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
@@ -30,8 +35,10 @@ _LACKS_GLYPH_BESIDE_FORMULA = re.compile(r"Font .* does not have a glyph for .* 
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Return the color and the dashes of the index-th curve."""
-    return {"color": COLORS[index % len(COLORS)], "linestyle": ("-", "--", "-.")[index // len(COLORS) % 3]}
+    """Return the color and the dashes of the index-th curve; all that the legend does not name are light grey."""
+    if index >= MOST_NAMED:
+        return _UNNAMED
+    return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // len(COLORS)]}
 
 
 def literal(text: str) -> str:

@@ -9,7 +9,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.messages import once
-from offbeat.plots.figures import line_style, write_figure
+from offbeat.plots.figures import MOST_NAMED, line_style, write_figure
+from offbeat.plots.legends import HANDLE_LENGTH
 from offbeat.plots.ticks import show_compact_numbers, show_plain_numbers_on_log_scale
 from offbeat.population.tree import Family, Node
 
@@ -124,14 +125,17 @@ def _values(family: Family) -> Figure:
         for member, generations in _by_member(family).items():
             numbers = [family.values(member, generation)[key] for generation in generations]
             shown = [1 - number for number in numbers] if genes[key].complement else numbers
-            style = {**line_style(member), **_MARKED, "markersize": 4 + 2 * (members - member) / members}
+            style = {**line_style(member % MOST_NAMED), **_MARKED, "markersize": 4 + 2 * (members - member) / members}
             axes.plot(generations, shown, label=f"member {member}", linewidth=1.2, **style)
         axes.set_yscale("log")
         show_plain_numbers_on_log_scale(axes.yaxis)
         axes.set_title(f"1 - {key}" if genes[key].complement else key, fontsize=10)  # too long for a label of the axis
     figure.suptitle("Values of each member")
     if members <= 24:
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False,
+            handlelength=HANDLE_LENGTH,
+        )  # fmt: skip
     return figure
 
 
