@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.pictures import legend_is_whole
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
+from offbeat.plots.figures import MOST_NAMED
 from offbeat.population import pictures
 from offbeat.population.ledger import Decision, Failure, Ledger, Score
 from offbeat.population.mutation import Gene, Genome
@@ -245,6 +247,15 @@ def test_the_picture_of_a_large_family_has_a_limited_size(tmp_path):
         large.ledger.add(Decision(0, generation, None, None, "", {"rate": 0.1}))
     for figure in (pictures._tree(large, ()), pictures._values(large), pictures._scores(large, ())):
         assert max(figure.get_size_inches()) * figure.dpi <= 5200
+
+
+@pytest.mark.parametrize("members", [2, 24, 50])
+def test_the_legend_of_the_values_is_whole(tmp_path, members):
+    several = family(tmp_path, members=members)
+    play(several, 1, lambda member, _generation: float(member))
+    figure = pictures._values(several)
+    assert legend_is_whole(figure)
+    assert len(figure.legends[0].get_texts()) == min(members, MOST_NAMED + 1)
 
 
 def test_the_pictures_show_the_best_of_a_generation_in_which_a_member_has_failed(tmp_path, monkeypatch):

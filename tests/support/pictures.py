@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
@@ -14,6 +15,14 @@ from PIL import Image
 def texts(figure: Figure) -> str:
     """Return the titles, labels and entries of a figure, one a line."""
     return "\n".join(text.get_text() for text in figure.findobj(Text) if isinstance(text, Text))
+
+
+def legend_is_whole(figure: Figure) -> bool:
+    """Whether the legend of a figure is inside of the picture and covers no axes with their labels."""
+    FigureCanvasAgg(figure).draw()
+    box = figure.legends[0].get_window_extent()
+    inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    return inside and not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes)
 
 
 def colors(drawn: Figure | Axes) -> set[Any]:

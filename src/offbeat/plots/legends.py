@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-HANDLE_LENGTH = 4.5
+_HANDLE_LENGTH = 4.5
 """Length of a line in a legend, in letters' heights: as long as the longest dashes with the space behind them."""
 _LONG = 45
 """Letters of a name for which the legend has a single column."""
@@ -39,7 +39,7 @@ class Legend:
         if self.handles:
             figure.legend(
                 handles=list(self.handles), loc="outside lower center", ncols=self.columns, frameon=False, fontsize=9,
-                handlelength=HANDLE_LENGTH,
+                handlelength=_HANDLE_LENGTH,
             )  # fmt: skip
 
 

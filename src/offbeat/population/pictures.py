@@ -9,8 +9,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from offbeat.core.messages import once
-from offbeat.plots.figures import MOST_NAMED, line_style, write_figure
-from offbeat.plots.legends import HANDLE_LENGTH
+from offbeat.plots.figures import line_style, write_figure
+from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.ticks import show_compact_numbers, show_plain_numbers_on_log_scale
 from offbeat.population.tree import Family, Node
 
@@ -120,22 +120,19 @@ def _ancestors(family: Family, generation: int, failed: Collection[int]) -> set[
 def _values(family: Family) -> Figure:
     """Draw each key that mutates in a panel, with a line for each member."""
     genes, members = family.genome.genes, family.settings.members
-    figure, panels = _figure(len(genes), 8, 1 + 2.2 * len(genes))
+    legend = legend_of(curve_handles([f"member {member}" for member in range(members)]), 8)
+    figure, panels = _figure(len(genes), 8, 1 + 2.2 * len(genes) + legend.height)
     for axes, key in zip(panels, sorted(genes), strict=True):
         for member, generations in _by_member(family).items():
             numbers = [family.values(member, generation)[key] for generation in generations]
             shown = [1 - number for number in numbers] if genes[key].complement else numbers
-            style = {**line_style(member % MOST_NAMED), **_MARKED, "markersize": 4 + 2 * (members - member) / members}
-            axes.plot(generations, shown, label=f"member {member}", linewidth=1.2, **style)
+            style = {**line_style(member), **_MARKED, "markersize": 4 + 2 * (members - member) / members}
+            axes.plot(generations, shown, linewidth=1.2, **style)
         axes.set_yscale("log")
         show_plain_numbers_on_log_scale(axes.yaxis)
         axes.set_title(f"1 - {key}" if genes[key].complement else key, fontsize=10)  # too long for a label of the axis
     figure.suptitle("Values of each member")
-    if members <= 24:
-        figure.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False,
-            handlelength=HANDLE_LENGTH,
-        )  # fmt: skip
+    legend.draw(figure)
     return figure
 
 
