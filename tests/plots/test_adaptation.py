@@ -10,11 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+from tests.support.pictures import legend_is_whole
 
 import offbeat
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import adaptation_key
-from offbeat.plots.adaptation import Adaptation, AdaptationCurve, curve_of, plot_adaptation, read_adaptation
+from offbeat.plots.adaptation import (
+    Adaptation,
+    AdaptationCurve,
+    curve_of,
+    draw_adaptation,
+    plot_adaptation,
+    read_adaptation,
+)
+from offbeat.plots.figures import MOST_NAMED
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#7f7f7f"
 
@@ -69,21 +78,22 @@ def test_one_run_has_the_interval_of_the_mean_over_its_trials_and_below_four_non
     curve = curve_of([evaluation(*returns)])
     half_width = 1.96 * returns.std(ddof=1) / 3
     np.testing.assert_allclose([curve.low, curve.high], returns.mean() + np.array([[-half_width], [half_width]]))
-    assert curve.text == "after 2k env steps (9 trials; mean, 95 % interval)"
+    assert (curve.text, curve.band) == ("after 2k env steps (9 trials)", "mean, 95 % interval")
     for few in ((4.0,), (4.0, 5.0, 6.0)):
         curve = curve_of([evaluation(*few)])
         assert edges(curve) == [np.mean(few)] * 3
-        assert "interval" not in curve.text
+        assert not curve.band
 
 
 def test_several_seeds_have_a_band_over_the_seeds_however_many_trials_they_have() -> None:
     far_apart = [evaluation(*np.full(30, value)) for value in (100.0, 0.0)]
     curve = curve_of(far_apart)
     assert edges(curve) == [0, 50, 100]
-    assert curve.text == "after 2k env steps (60 trials; mean, range)"
+    assert (curve.text, curve.band) == ("after 2k env steps (60 trials)", "mean, range")
     curve = curve_of([*far_apart, *far_apart])
     assert edges(curve) == [0, 50, 100]
-    assert curve.text == "after 2k env steps (120 trials; interquartile mean, 95 % bootstrap interval)"
+    assert curve.text == "after 2k env steps (120 trials)"
+    assert curve.band == "interquartile mean, 95 % bootstrap interval"
 
 
 def test_runs_that_differ_only_in_the_seed_are_one_curve(tmp_path: Path) -> None:
@@ -103,6 +113,25 @@ def test_the_first_evaluation_is_drawn_beside_the_last_one_of_a_single_group(tmp
     assert BLUE in one
     assert GREY in one
     assert GREY not in two
+
+
+@pytest.mark.parametrize("count", [1, 12, MOST_NAMED + 5])
+def test_the_legend_covers_no_curve_however_many_there_are(tmp_path: Path, count: int) -> None:
+    runs = [make_run(tmp_path / str(number), kl_weight=0.1 * (number + 1)) for number in range(count)]
+    figure = draw_adaptation(runs, notify=pytest.fail)
+    assert legend_is_whole(figure)
+    entries = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [entry for entry in entries if "interval" in entry] == ["mean, 95 % interval"]
+    assert len(entries) == (3 if count == 1 else min(count, MOST_NAMED + 1) + 1)
+
+
+def test_the_legend_tells_bands_apart_that_are_not_of_one_kind(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / f"{seed}-{weight}", seed=seed, kl_weight=weight)
+        for seed, weight in ((0, 1), (1, 1), (0, 2))
+    ]
+    entries = [text.get_text() for text in draw_adaptation(runs, notify=pytest.fail).legends[0].get_texts()]
+    assert [entry.rpartition("trials), ")[2] for entry in entries] == ["mean, range", "mean, 95 % interval"]
 
 
 @pytest.mark.parametrize(

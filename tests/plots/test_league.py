@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from tests.support.pictures import ink
+from tests.support.pictures import ink, legend_is_whole
 
 from offbeat.core.errors import ConfigError
 from offbeat.league.payoffs import Payoffs
-from offbeat.league.ratings import fit_ratings
-from offbeat.plots.league import plot_elo, plot_ratings, plot_win_rates
+from offbeat.league.ratings import Ratings, fit_ratings
+from offbeat.plots.figures import MOST_NAMED
+from offbeat.plots.league import draw_ratings, plot_elo, plot_ratings, plot_win_rates
 
 BLUE, VERMILION, GREY = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xE4, 0xE4, 0xE4)
 
@@ -77,6 +78,15 @@ def test_names_are_drawn_as_they_are_also_with_dollar_signs_or_an_underscore_at_
     ratings = fit_ratings(payoffs)
     out = plot_ratings(ratings, policies=["_red", "$x_$", "b"], env_steps=[0, 1, 2], out=tmp_path / "ratings.svg")
     assert all(f"<!-- {name} -->" in out.read_text() for name in ("_red", "$x_$", "b"))
+
+
+@pytest.mark.parametrize("count", [2, 20, MOST_NAMED + 5])
+def test_the_legend_covers_no_ratings_however_many_policies_there_are(count):
+    policies = [f"policy-{number}" for number in range(count)] * 2
+    ratings = Ratings(np.arange(2.0 * count), np.ones(2 * count))
+    figure = draw_ratings(ratings, policies=policies, env_steps=[0] * count + [1000] * count)
+    assert legend_is_whole(figure)
+    assert len(figure.legends[0].get_texts()) == min(count, MOST_NAMED + 1)
 
 
 def test_a_single_policy_has_no_legend(tmp_path):

@@ -20,6 +20,7 @@ from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact, counted
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import group_by_settings, labels_of, seeds_of
+from offbeat.plots.legends import curve_handle, curve_handles, legend_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 _NORMAL_QUANTILE = 1.96
 """Standard errors on each side of a mean that make a 95 % interval."""
-_FIRST: dict[str, Any] = {"color": "#7F7F7F", "linestyle": "--", "linewidth": 1.4, "marker": "o", "markersize": 4}
+_WIDTH = 8.0
+"""Of the picture, in inches."""
+_FIRST: dict[str, Any] = {"color": "#7F7F7F", "linestyle": "--"}
 """Style of the first evaluation."""
 _BAND_ALPHA = 0.2
 
@@ -58,7 +61,9 @@ class AdaptationCurve:
     high: F64
     """The edges of the band; equal to the mean without a band."""
     text: str
-    """The env steps and the trials, and what the line and the band are."""
+    """The env steps and the trials."""
+    band: str
+    """What the line and the band are; empty without a band."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,16 @@ def plot_adaptation(run_dirs: Sequence[Path], *, out: Path, notify: Callable[[st
         ConfigError: a directory is not a run, or none has an evaluation in new tasks; the runs are on several envs or
             have trials of different lengths; or ``out`` cannot be written.
     """
+    save_figure(draw_adaptation(run_dirs, notify=notify), out, notify)
+    return out
+
+
+def draw_adaptation(run_dirs: Sequence[Path], *, notify: Callable[[str], None]) -> Figure:
+    """Return the figure of `plot_adaptation`, whose arguments these are.
+
+    Raises:
+        ConfigError: as in `plot_adaptation`, but for the file.
+    """
     paths = {path: path for path in run_dirs}
     runs = list(read_each(paths, read_adaptation, notify, "they have no evaluation in new tasks").values())
     for what, values in (
@@ -99,8 +114,7 @@ def plot_adaptation(run_dirs: Sequence[Path], *, out: Path, notify: Callable[[st
                 f"the runs have different {what} ({', '.join(sorted(values))}), which cannot be compared in one "
                 "picture: plot them one by one"
             )
-    save_figure(_draw(group_by_settings(runs)), out, notify)
-    return out
+    return _draw(group_by_settings(runs))
 
 
 def read_adaptation(run_dir: Path) -> AdaptationRun:
@@ -142,12 +156,12 @@ def curve_of(evaluations: Sequence[Adaptation]) -> AdaptationCurve:
     trials = sum(each.trials for each in evaluations)
     if len(means) > 1:
         mean, low, high = iqm(means, axis=0), *band_of(means)
-        band = "; mean, range" if len(means) < FEWEST_FOR_INTERVAL else "; interquartile mean, 95 % bootstrap interval"
+        band = "mean, range" if len(means) < FEWEST_FOR_INTERVAL else "interquartile mean, 95 % bootstrap interval"
     else:
         mean, (low, high) = means[0], _interval(evaluations[0])
-        band = "" if trials < FEWEST_FOR_INTERVAL else "; mean, 95 % interval"
+        band = "" if trials < FEWEST_FOR_INTERVAL else "mean, 95 % interval"
     steps = compact(float(np.mean([each.env_steps for each in evaluations])))
-    return AdaptationCurve(mean, low, high, f"after {steps} env steps ({counted(trials, 'trial')}{band})")
+    return AdaptationCurve(mean, low, high, f"after {steps} env steps ({counted(trials, 'trial')})", band)
 
 
 def _interval(evaluation: Adaptation) -> tuple[F64, F64]:
@@ -164,23 +178,47 @@ def _interval(evaluation: Adaptation) -> tuple[F64, F64]:
 def _draw(groups: Sequence[Sequence[AdaptationRun]]) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
+    curves = [curve_of([run.last for run in group]) for group in groups]
+    first = []
     if len(groups) == 1 and any(run.first.env_steps < run.last.env_steps for run in groups[0]):
-        _draw_curve(axes, curve_of([run.first for run in groups[0]]), "first evaluation", _FIRST)
-    (names,) = labels_of([[group[0].settings for group in groups]])
-    for index, (group, name) in enumerate(zip(groups, names, strict=True)):
-        style = {**line_style(index), "linewidth": 1.8, "marker": "o", "markersize": 5}
-        named = ", ".join(filter(None, [name, seeds_of(group)]))
-        _draw_curve(axes, curve_of([run.last for run in group]), named, style)
+        first = [curve_of([run.first for run in groups[0]])]
+    legend = legend_of(_handles(groups, curves, first), _WIDTH)
+    figure = Figure(figsize=(_WIDTH, 4.8 + legend.height), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for curve in first:
+        _draw_curve(axes, curve, {**_FIRST, "markersize": 4})
+    for index, curve in enumerate(curves):
+        _draw_curve(axes, curve, {**line_style(index), "markersize": 5})
     _style(axes, groups[0][0])
+    legend.draw(figure)
     return figure
 
 
-def _draw_curve(axes: Axes, curve: AdaptationCurve, name: str, style: Mapping[str, Any]) -> None:
+def _handles(
+    groups: Sequence[Sequence[AdaptationRun]], curves: Sequence[AdaptationCurve], first: Sequence[AdaptationCurve]
+) -> list[Any]:
+    """Return the entries of the legend; if all curves have the same kind of band, an entry of its own says which."""
+    from matplotlib.patches import Patch
+
+    bands = {curve.band for curve in (*first, *curves)}
+
+    def text(name: str, curve: AdaptationCurve) -> str:
+        band = curve.band if len(bands) > 1 else ""
+        return ", ".join(filter(None, [name, curve.text, band]))
+
+    (names,) = labels_of([[group[0].settings for group in groups]])
+    named = [", ".join(filter(None, [name, seeds_of(group)])) for group, name in zip(groups, names, strict=True)]
+    handles: list[Any] = [curve_handle(text("first evaluation", curve), _FIRST) for curve in first]
+    handles += curve_handles([text(name, curve) for name, curve in zip(named, curves, strict=True)])
+    if len(bands) == 1 and (band := bands.pop()):
+        handles.append(Patch(color="#555555", alpha=_BAND_ALPHA, linewidth=0, label=band))
+    return handles
+
+
+def _draw_curve(axes: Axes, curve: AdaptationCurve, style: Mapping[str, Any]) -> None:
     episodes = np.arange(1, len(curve.mean) + 1)
     axes.fill_between(episodes, curve.low, curve.high, color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
-    axes.plot(episodes, curve.mean, label=wrapped(f"{name}, {curve.text}", 6.0), **style)
+    axes.plot(episodes, curve.mean, linewidth=1.8, marker="o", **style)
 
 
 def _style(axes: Axes, run: AdaptationRun) -> None:
@@ -201,4 +239,3 @@ def _style(axes: Axes, run: AdaptationRun) -> None:
     show_grid(axes)
     algorithm, env = (run.settings.get(f"run.{key}", "?") for key in ("algorithm", "env"))
     axes.set_title(f"{wrapped(literal(f'{algorithm_title(algorithm)} on {env}'), 7.0, 15)}\n", **TITLE)
-    axes.legend(frameon=False, fontsize=9)

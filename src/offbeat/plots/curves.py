@@ -20,8 +20,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.core.types import F64
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
-from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.labels import ALGORITHM, seeds_of
+from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.panels import UNITS, Panel, ended_early, names_of, read_panels
 from offbeat.plots.runs import (
     ELO,

@@ -15,12 +15,14 @@ from offbeat.metrics.sinks import metrics_from_end
 from offbeat.metrics.text import compact
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.figures import COLORS, TITLE, line_style, literal, save_figure, show_grid
+from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.runs import ELO, XAxis
 from offbeat.plots.ticks import show_compact_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
 MOST_LABELED = 40
 """Number of players up to which each field has its numbers."""
@@ -100,36 +102,46 @@ def plot_ratings(
     Raises:
         ConfigError: ``out`` has an unknown suffix or cannot be written.
     """
+    figure = draw_ratings(ratings, policies=policies, env_steps=env_steps, sides=sides)
+    save_figure(figure, out, notify)
+    return out
+
+
+def draw_ratings(
+    ratings: Ratings,
+    *,
+    policies: Sequence[str],
+    env_steps: Sequence[int],
+    sides: Sequence[Sequence[str]] = (),
+) -> Figure:
+    """Return the figure of `plot_ratings`, whose arguments these are."""
     from matplotlib.figure import Figure
 
     sides = [tuple(each) for each in sides] or [()] * len(policies)
     several = [side for side in sides if sides.count(side) > 1]  # a player that is alone has nothing to compare with
-    groups, lines = list(dict.fromkeys(several or sides)), list(dict.fromkeys(policies))
-    figure = Figure(figsize=(8.0, 1.6 + 3.2 * len(groups)), dpi=150, layout="constrained")
+    groups = list(dict.fromkeys(several or sides))
+    lines = list(dict.fromkeys(policy for policy, side in zip(policies, sides, strict=True) if side in groups))
+    legend = legend_of(curve_handles(list(map(literal, lines))) if len(set(policies)) > 1 else [], 8.0)
+    figure = Figure(figsize=(8.0, 1.6 + 3.2 * len(groups) + legend.height), dpi=150, layout="constrained")
     for group, axes in zip(groups, figure.subplots(len(groups), 1, squeeze=False, sharex=True)[:, 0], strict=True):
         players = [i for i, side in enumerate(sides) if side == group]
-        drawn = [line for line in lines if any(policies[i] == line for i in players)]
-        handles = []  # given to the legend, which leaves out names with an underscore at their start otherwise
-        for line in drawn:
+        for line in dict.fromkeys(policies[i] for i in players):
             own = sorted((i for i in players if policies[i] == line), key=lambda i: env_steps[i])
-            bars = axes.errorbar(
+            axes.errorbar(
                 [env_steps[i] for i in own], ratings.rating[own], yerr=1.96 * ratings.error[own],
                 **line_style(lines.index(line)), linewidth=1.8, elinewidth=1.0, capsize=2.5, marker="o", markersize=5,
-                markeredgecolor="white", markeredgewidth=0.7, label=literal(line),
+                markeredgecolor="white", markeredgewidth=0.7,
             )  # fmt: skip
-            handles.append(bars)
         axes.set_xlabel("env steps")
         axes.set_ylabel("rating (Elo points)")
         show_compact_numbers(axes.xaxis)
         show_grid(axes)
-        if len(lines) > 1:
-            axes.legend(handles=handles, frameon=False, fontsize=9)
         if len(groups) > 1:
             axes.set_title(literal(f"as {', '.join(group)}"), fontsize=10)
         axes.label_outer()
     figure.suptitle("Ratings with 95 % intervals", **TITLE)
-    save_figure(figure, out, notify)
-    return out
+    legend.draw(figure)
+    return figure
 
 
 def plot_elo(
