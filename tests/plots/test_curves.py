@@ -16,11 +16,12 @@ from tests.support.runs import files_up_to
 import offbeat
 from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
+from offbeat.plots.alignment import GRID_POINTS, Curve, aligned, moving_average
 from offbeat.plots.curves import draw_runs, plot_runs
 from offbeat.plots.figures import MOST_NAMED
 from offbeat.plots.labels import labels_of
 from offbeat.plots.panels import read_panels
-from offbeat.plots.runs import GRID_POINTS, Curve, aligned, has_returns, moving_average, read_run, runs_of
+from offbeat.plots.runs import has_returns, read_run, runs_of
 from offbeat.run_directory.directory import RunDirectory
 
 FIRST, SECOND = "#0072B2", "#D55E00"
@@ -200,6 +201,51 @@ def test_curves_over_the_same_points_are_not_interpolated():
     assert y.tolist() == [[3.0, 1.0, 2.0]] * 2
 
 
+def curve_at(*points: tuple[float, float]) -> Curve:
+    x, y = zip(*points, strict=True)
+    return Curve(np.array(x), np.array(y))
+
+
+def test_points_of_several_seeds_that_are_close_are_paired_by_their_number():
+    one = curve_at((1000.0, 10.0), (2200.0, 500.0), (3000.0, 400.0))
+    other = curve_at((1024.0, 30.0), (2000.0, 460.0), (3048.0, 390.0))
+    x, y = aligned([one, other])
+    assert x.tolist() == [1012.0, 2100.0, 3024.0]
+    assert y.tolist() == [one.y.tolist(), other.y.tolist()]
+
+
+def test_points_of_several_seeds_are_interpolated_where_their_numbers_do_not_pair_them():
+    one = curve_at((1000.0, 10.0), (2000.0, 20.0), (3000.0, 30.0))
+    far = curve_at((1000.0, 10.0), (2600.0, 26.0), (3000.0, 30.0))
+    fewer = curve_at((1000.0, 10.0), (3000.0, 30.0))
+    for other in (far, fewer):
+        x, y = aligned([one, other])
+        assert x.tolist() == [1000.0, 2000.0, 3000.0]
+        assert y.tolist() == [[10.0, 20.0, 30.0]] * 2
+
+
+def test_the_last_point_of_an_evaluation_curve_is_the_mean_of_the_last_evaluations(tmp_path):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in (0, 50)]
+    with_line(runs[0], 30_000, evaluations=3, eval_return_mean=100.0, eval_env_steps=30_000)
+    with_line(runs[1], 30_350, evaluations=3, eval_return_mean=300.0, eval_env_steps=30_350)
+    evaluation = draw_runs(runs).axes[0].lines[-1]
+    assert (np.asarray(evaluation.get_xdata())[-1], np.asarray(evaluation.get_ydata())[-1]) == (30_175, 200)
+
+
+def test_no_seed_ends_a_curve_early_whose_evaluations_are_paired(tmp_path):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed, lines=11) for seed in (0, 200)]
+    said: list[str] = []
+    evaluation = draw_runs(runs, notify=said.append).axes[0].lines[-1]
+    assert np.asarray(evaluation.get_xdata()).tolist() == [10_700]
+    assert said == ["a curve of several seeds ends with the shortest of them: seed 0 after 10k of 11.4k env steps"]
+
+
+def test_evaluations_of_several_seeds_that_have_one_each_are_drawn(tmp_path):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed, lines=15) for seed in range(2)]
+    evaluation = draw_runs(runs).axes[0].lines[-1]
+    assert np.asarray(evaluation.get_xdata()).tolist() == [10_003.5]
+
+
 def test_a_band_over_many_equal_points_has_some_of_them_and_both_ends(tmp_path):
     runs = [make_run(tmp_path / f"seed{seed}", seed=seed, lines=1000) for seed in range(2)]
     for run in runs:
@@ -259,6 +305,14 @@ def test_a_moving_average_is_the_mean_of_up_to_the_last_n_points():
     assert averaged.x.tolist() == list(range(250))
     assert moving_average(Curve(np.empty(0), np.empty(0)), 100).y.shape == (0,)
     assert np.allclose(moving_average(averaged, 10**30).y, np.cumsum(averaged.y) / np.arange(1, 251))
+
+
+@pytest.mark.parametrize("large", [3e12, -1e18, np.nan, np.inf])
+def test_a_moving_average_is_exact_after_a_very_large_value(large):
+    values = np.concatenate([np.full(20, 1e-3), [large], np.full(60, 1e-3)])
+    averaged = moving_average(Curve(np.arange(81.0), values), 10).y
+    np.testing.assert_allclose(np.delete(averaged, range(20, 30)), 1e-3, rtol=1e-12)
+    assert averaged[29] == pytest.approx(np.mean(values[20:30]), nan_ok=True)
 
 
 def legend(figure: Figure) -> list[str]:

@@ -19,22 +19,12 @@ from offbeat.config.registry import algorithm_title
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.core.types import F64
+from offbeat.plots.alignment import GRID_POINTS, MOVING_AVERAGE_POINTS, Curve, aligned, moving_average
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM, seeds_of
 from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.panels import UNITS, Panel, ended_early, names_of, read_panels
-from offbeat.plots.runs import (
-    ELO,
-    GRID_POINTS,
-    MOVING_AVERAGE_POINTS,
-    RETURN,
-    Curve,
-    NothingToDraw,
-    Run,
-    XAxis,
-    aligned,
-    moving_average,
-)
+from offbeat.plots.runs import ELO, RETURN, NothingToDraw, Run, XAxis
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 
@@ -68,7 +58,8 @@ def plot_runs(
     """Plot the returns or other metrics of runs against env steps, frames or wall-clock time; return ``out``.
 
     A line with markers shows evaluations, a faint line training episodes. Runs that differ only in the seed are one
-    curve, plotted over their common range. With several policies, each of them has its curves.
+    curve: their points are paired by their number, or interpolated over their common range. With several policies, each
+    of them has its curves.
 
     Args:
         run_dirs: Paths of run directories.

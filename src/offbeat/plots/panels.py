@@ -10,6 +10,7 @@ from pathlib import Path
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.metrics.text import compact
+from offbeat.plots.alignment import can_be_paired
 from offbeat.plots.labels import ENV, distinguished, group_by_settings, labeled, labels_of, seeds_of
 from offbeat.plots.runs import Run, XAxis, metrics_of, read_run
 
@@ -98,7 +99,8 @@ def _early_ends(group: Sequence[Run], x: XAxis) -> Iterator[str]:
     for kind, curves in kinds.items():
         ends = [float(curve.x.max(initial=0.0)) for curve in curves]
         least, most = min(ends), max(ends)
-        if (least < _EARLY * most and x != "time") or least == 0 < most:
+        is_early = (least < _EARLY * most and x != "time") or least == 0 < most
+        if is_early and not can_be_paired(curves):
             yield f"{kind}{seeds_of([group[ends.index(least)]])} after {compact(least)} of {compact(most)} {UNITS[x]}"
 
 

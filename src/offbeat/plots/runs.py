@@ -17,9 +17,10 @@ from offbeat.config.run_config import LIMITS, REPORTING
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
-from offbeat.core.types import DEFAULT_POLICY, F64, policy_key
+from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
+from offbeat.plots.alignment import Curve
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.names import EXPERIMENT, LEDGER, SPEC, TRIAL
 from offbeat.run_directory.paths import require_run
@@ -28,10 +29,6 @@ K = TypeVar("K")
 T = TypeVar("T")
 XAxis = Literal["steps", "frames", "time"]
 
-GRID_POINTS = 200
-"""Maximum number of points at which curves of several runs are interpolated, and bands are computed."""
-MOVING_AVERAGE_POINTS = 100
-"""Window of the moving average, in points of a curve."""
 RETURN = "return"
 """Name of the two curves that are drawn together: the returns of training episodes and of evaluations."""
 ELO = "elo"
@@ -60,14 +57,6 @@ class NothingToDraw(ConfigError):
 
 class NoReturns(NothingToDraw):
     """It has no returns yet."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Returns y over env steps, frames or seconds x. Metrics lines without one of the two values are omitted."""
-
-    x: F64
-    y: F64
 
 
 @dataclass(frozen=True)
@@ -261,35 +250,6 @@ def _flat(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         for key, value in table.items():
             flat |= _flat({f"{name}.{key}": value}) if isinstance(value, Mapping) else {f"{name}.{key}": value}
     return flat
-
-
-# --- curves of several runs ---------------------------------------------------------------------------------
-
-
-def aligned(curves: Sequence[Curve]) -> tuple[F64, F64]:
-    """Interpolate curves on one grid over their common range; return x [points] and y [runs, points].
-
-    Curves with equal x are returned unchanged. There are no points if a curve is empty or there is no common range, and
-    there is one if they have a single x in common.
-    """
-    if any(not len(curve.x) for curve in curves):
-        return np.empty(0), np.empty((len(curves), 0))
-    if all(np.array_equal(curve.x, curves[0].x) for curve in curves):
-        return curves[0].x, np.stack([curve.y for curve in curves])
-    low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
-    points = min(GRID_POINTS, max(len(curve.x) for curve in curves)) if low < high else 1
-    grid = np.linspace(low, high, points) if low <= high else np.empty(0)
-    return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
-
-
-def moving_average(curve: Curve, window: int) -> Curve:
-    """Return the moving average over the last ``window`` points, or over fewer at the start of the curve."""
-    if window == 1:
-        return curve
-    sums = np.concatenate([[0.0], np.cumsum(curve.y)])
-    ends = np.arange(1, len(curve.y) + 1)
-    starts = np.maximum(0, ends - min(window, len(curve.y)))
-    return Curve(curve.x, (sums[ends] - sums[starts]) / (ends - starts))
 
 
 # --- several directories ------------------------------------------------------------------
