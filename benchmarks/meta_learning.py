@@ -138,7 +138,7 @@ def _row(run: RUN) -> list[str]:
 
 
 def _costs(name: str, runs: list[RUN]) -> list[str]:
-    seconds = spread_reached([found and found["seconds"] for found in map(reached, runs)], ",.0f")
+    seconds = spread_reached([found["seconds"] if found else None for found in map(reached, runs)], ",.0f")
     return [name, str(len(runs)), seconds, *(spread([run[key] for run in runs], ",.0f") for key in ("wall_s", "cpu_s"))]
 
 

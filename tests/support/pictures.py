@@ -22,7 +22,8 @@ def legend_is_whole(figure: Figure) -> bool:
     FigureCanvasAgg(figure).draw()
     box = figure.legends[0].get_window_extent()
     inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-    return inside and not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes)
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    return inside and not any(other is not None and box.overlaps(other) for other in boxes)
 
 
 def colors(drawn: Figure | Axes) -> set[Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _HANDLE_LENGTH = 4.5
-"""Length of a line in a legend, in letters' heights: as long as the longest dashes with the space behind them."""
+"""Length of a line in a legend, in font sizes: the longest pattern of dashes needs as much."""
 _LONG = 45
 """Letters of a name for which the legend has a single column."""
 _ROW = 0.2
@@ -31,7 +31,7 @@ class Legend:
     @property
     def height(self) -> float:
         """What the entries add to the height of a picture, in inches."""
-        breaks = sum(handle.get_label().count("\n") for handle in self.handles)
+        breaks = sum(str(handle.get_label()).count("\n") for handle in self.handles)
         return _ROW * (math.ceil(len(self.handles) / self.columns) + breaks)
 
     def draw(self, figure: Figure) -> None:
@@ -52,7 +52,7 @@ def legend_of(handles: Sequence[Any], width: float) -> Legend:
 
 
 def curve_handles(names: Sequence[str]) -> list[Line2D]:
-    """Return an entry for each curve with a name, in order of the curves; one for all that look alike."""
+    """Return an entry for each of the first `MOST_NAMED` curves, if it has a name, and one for all others."""
     handles = [curve_handle(name, line_style(index)) for index, name in enumerate(names[:MOST_NAMED]) if name]
     more = len(names) - MOST_NAMED
     return [*handles, curve_handle(f"{more} more", line_style(MOST_NAMED))] if more > 0 else handles
