@@ -65,6 +65,14 @@ NAMES = [
     train("--learning-rate 0.1", 2, "--learning-rate", "--set learning_rate=0.1"),
     Row("train ppo BreakuotNoFrameskip-v4", 2, ["'BreakuotNoFrameskip-v4'"]),
     Row("list presents", 2, ["presents", "presets"]),
+    *(
+        Row(
+            f"{command} late/Cart-v0 --import {ENVS}",
+            2,
+            ["unknown env 'late/Cart-v0'", f"is not registered by importing {ENVS}: call gymnasium.register at"],
+        )
+        for command in ("train ppo", "check", "bench ppo", "list settings ppo --env")
+    ),
 ]
 VALUES = [
     train("--steps -5", 2, "steps", "-5", "at least 1"),

@@ -101,6 +101,10 @@ def test_register_env_refuses_invalid_arguments(env_id, entry_point, registratio
             r"'tests.support.own_code:Pole'\? The module tests.support.own_code has no class, function or env",
         ),
         ("tests.sample_envs.not_envs:LEVELS", "not_envs:LEVELS is not a class or function: pass the class of an env"),
+        (
+            "tests.sample_envs.not_envs:Late-v0",
+            r"^unknown env .* Late-v0 is not registered by importing tests.sample_envs.not_envs: call gymnasium.reg",
+        ),
         ("no_module:Pole", "the module no_module cannot be imported"),
     ],
 )

@@ -219,7 +219,7 @@ def test_an_import_that_does_not_register_the_env_is_reported(tmp_path: Path) ->
     script = program(tmp_path, "import boats\nboats.register()", "Boat-v0", ("boats",), boats=boats)
     assert run_script(script, folder=tmp_path).code == 0
     errors = unpacked(tmp_path, "Boat-v0").err
-    assert "refused: Boat-v0 is not registered by importing boats: call gymnasium.register where" in errors
+    assert "refused: Boat-v0 is not registered by importing boats: call gymnasium.register at" in errors
 
 
 def test_a_module_missing_in_the_other_process_is_reported_with_the_remedy(

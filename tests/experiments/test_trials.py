@@ -371,8 +371,12 @@ def test_arguments_of_the_env_can_be_searched_over():
             },
             r"unknown env 'json:Env'\. The module json has no class, function or env of this name\.$",
         ),
+        (
+            {"env": "late/Cart-v0", "imports": ["tests.sample_envs.run_envs"]},
+            r"late/Cart-v0 is not registered by importing tests.sample_envs.run_envs: call gymnasium.register at ",
+        ),
     ],
-    ids=["unknown", "not an integer", "no env"],
+    ids=["unknown", "not an integer", "no env", "not registered"],
 )
 def test_an_env_that_refuses_the_arguments_of_a_trial_is_refused_with_the_trial(changes, says):
     tried = spec(**changes)

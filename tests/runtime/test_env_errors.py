@@ -169,7 +169,7 @@ class SetsDefaultDtype(Wave):
 
 
 @pytest.mark.parametrize(
-    "step_env", [lambda env: tested_envs.tested_env(env, UNSET, None), lambda env: check(env, steps=1)]
+    "step_env", [lambda env: tested_envs.tested_env(env, UNSET, None, ()), lambda env: check(env, steps=1)]
 )
 def test_an_env_that_sets_the_default_dtype_of_torch_is_refused_with_the_remedy(step_env, monkeypatch):
     monkeypatch.setitem(gym.registry, "Float64-v0", EnvSpec("Float64-v0", entry_point=SetsDefaultDtype))

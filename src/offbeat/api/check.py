@@ -14,6 +14,7 @@ from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import require_at_least
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.findings import Finding
+from offbeat.envs.registration import naming_imports
 
 
 @checked
@@ -62,6 +63,7 @@ def check_with(
     require_at_least("steps", steps, 1)
     with caller_state():
         import_modules(tuple(imports))
-        findings = check_env(env, settings=configs.env_config(given), steps=steps, report=on_step)
+        with naming_imports(env, imports):
+            findings = check_env(env, settings=configs.env_config(given), steps=steps, report=on_step)
         require_default_dtype(env)
         return [finding.shown() for finding in findings]

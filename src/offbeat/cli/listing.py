@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -57,7 +57,7 @@ class List:
 
         preset, settings = listed_settings(self.algo, self.env)
         if self.env is not None and not preset:
-            _require_env(self.env)
+            _require_env(self.env, self.imports)
         if not sys.stdout.isatty():
             print("\n".join(_plain(settings)))
             return
@@ -66,13 +66,17 @@ class List:
             console.print(part)
 
 
-def _require_env(env_id: str) -> None:
-    """Refuse an env that does not exist, unless it is of a library whose ids are only known when envs are made."""
+def _require_env(env_id: str, imports: Sequence[str]) -> None:
+    """Refuse an env that does not exist, unless it is of a library whose ids are only known when envs are made.
+
+    `imports`: the modules that the user has imported.
+    """
     from offbeat.config.env import adapter_prefix
-    from offbeat.envs.registration import registry_entry
+    from offbeat.envs.registration import naming_imports, registry_entry
 
     if not adapter_prefix(env_id):
-        registry_entry(env_id)
+        with naming_imports(env_id, imports):
+            registry_entry(env_id)
 
 
 def _envs() -> Iterable[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
@@ -24,7 +25,7 @@ from offbeat.config.importing import (
     module_of_file,
     names_of_code,
 )
-from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.core.importable import is_importable
 from offbeat.envs.packages import package_of
 
@@ -152,11 +153,7 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
             )
         if package := package_of(env_id):
             return ConfigError(f"unknown env {env_id!r}. {package}")
-        remedy = (
-            "Run `offbeat list envs` for a list. For an env of another package, type its module too: module:ID. For an "
-            "env of your own, pass --import my_module, which registers it, or my_module:MyEnv"
-        )
-        return unknown("env", env_id, registered_ids(), remedy, likeness=0.7)
+        return UnknownEnv(env_id)
     if hasattr(sys.modules[module], name):
         return ConfigError(
             f"{env_id} is not a class or function: pass the class of an env, or a function that returns an env"
@@ -173,8 +170,50 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     nearest = get_close_matches(_without_namespace(name), by_name, n=1, cutoff=0.5)
     meant = f" Did you mean '{module}:{by_name[nearest[0]]}'?" if nearest else ""
     has_not = f"The module {module} has no class, function or env of this name."
+    if not (ids or module == "__main__" or name.replace(".", "").isidentifier()):  # it can only be an id
+        has_not = not_registered(name, (module,))
     other = IN_ANOTHER_PROGRAM if module == "__main__" else ""
     return ConfigError(f"unknown env {env_id!r}.{meant} {' '.join(filter(None, (has_not, has, other)))}")
+
+
+class UnknownEnv(ConfigError):
+    """No env is registered under an id without a module."""
+
+    def __init__(self, env_id: str) -> None:
+        """Make the error, whose remedy is for a user who has imported no module of envs."""
+        nearest = suggestion(env_id, registered_ids(), likeness=0.7)
+        self.problem = f"unknown env {env_id!r}.{nearest} Run `offbeat list envs` for a list."
+        super().__init__(
+            f"{self.problem} For an env of another package, type its module too: module:ID. For an env of your own, "
+            "pass --import my_module, which registers it, or my_module:MyEnv"
+        )
+
+
+@contextmanager
+def naming_imports(env_id: str, imports: Sequence[str]) -> Iterator[None]:
+    """While entered, say of an unknown env that the user's modules do not register it.
+
+    Args:
+        env_id: the env that is made.
+        imports: the modules that the user has imported.
+
+    Raises:
+        ConfigError: the env is unknown.
+    """
+    try:
+        yield
+    except UnknownEnv as error:
+        if not imports:
+            raise
+        raise ConfigError(f"{error.problem} {not_registered(env_id, imports)}") from error
+
+
+def not_registered(name: str, modules: Iterable[str]) -> str:
+    """Return what is wrong and what to do if importing the user's modules does not register an env."""
+    return (
+        f"{name} is not registered by importing {', '.join(modules)}: call gymnasium.register at the top level of the "
+        "module, not in a function"
+    )
 
 
 def _is_of_gym(name: str) -> bool:

@@ -21,7 +21,7 @@ from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.importing import accept, import_modules
 from offbeat.config.registry import ENCODERS, encoder_path
 from offbeat.core.errors import ConfigError, without_full_stop
-from offbeat.envs.registration import is_registered, maker_in, register_atari, registry_entry
+from offbeat.envs.registration import is_registered, maker_in, not_registered, register_atari, registry_entry
 
 
 class NotSendable(ConfigError):
@@ -113,10 +113,18 @@ def unpack(data: bytes) -> None:
         entry = _unpickled(env_id, sent)
         gym.registry[entry.id] = entry  # replaces an entry that an import registered under the same id
     elif not adapter_prefix(env_id) and not is_registered(env_id):
-        raise ConfigError(
-            f"{env_id} is not registered by importing {', '.join(modules)}: call gymnasium.register where the "
-            "module is imported, not in a function; or pass --runtime threads or --runtime serial"
-        )
+        raise ConfigError(not_registered(env_id, modules))
+
+
+def is_found_by_imports(data: bytes) -> bool:
+    """Whether another process must find an env by its imports, because its entry in the registry cannot be sent.
+
+    Args:
+        data: the env, from `package`.
+    """
+    env_id, _, sent, _ = pickle.loads(data)  # noqa: S301 - from this process
+    module, _, name = env_id.rpartition(":")
+    return sent is None and not adapter_prefix(env_id) and maker_in(module, name) is None
 
 
 def _module_of(env_id: str) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ def try_envs(trials: list[Trial], spec: Spec, *, kind: str = "trial", elsewhere:
         config, envs = trial.config, _envs_of(trial)
         try:
             if envs not in specs:
-                specs[envs] = tested_env(*envs)
+                specs[envs] = tested_env(*envs, (*spec.caller_imports, *spec.imports))
             tested = columns_of(config, specs[envs])
             found.append(tested)
             require_sources(tested.config, {name: _policy_spec(tested, name) for name in tested.policies})

@@ -13,6 +13,7 @@ from offbeat.core.threads import pin, raise_niceness, set_blas_thread_count
 from offbeat.envs import sending
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.child_main import Report
+from offbeat.runtime.import_check import require_found
 
 if TYPE_CHECKING:  # an actor process does not load it
     from offbeat.config.config import Config
@@ -44,10 +45,14 @@ def sent_code(plan: Plan | EvaluationPlan) -> bytes:
     """Return the data from which another process registers the env and the encoders, for a launch spec.
 
     Raises:
-        NotSendable: the env or an encoder cannot be sent to another process.
+        NotSendable: the env or an encoder cannot be sent to another process, or is not found there.
+        OSError: the process that checks this cannot be started.
     """
     encoders = (policy.spec.encoder for policy in plan.policies)
-    return sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
+    code = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
+    if sending.is_found_by_imports(code):
+        require_found(code)
+    return code
 
 
 def sent_algorithm(config: Config) -> type[Any]:

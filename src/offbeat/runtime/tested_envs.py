@@ -22,6 +22,7 @@ from offbeat.core.tasks import TaskSample
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
 from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
+from offbeat.envs.registration import naming_imports
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.plan import LeaguePlan
@@ -48,21 +49,25 @@ def tested_envs(config: Config) -> TestedEnvs:
     Raises:
         ConfigError: `tested_env` or `columns_of` refuses the env.
     """
-    return columns_of(config, tested_env(config.run.env, config.env, config.tasks))
+    return columns_of(config, tested_env(config.run.env, config.env, config.tasks, config.run.imports))
 
 
-def tested_env(env_id: str, settings: EnvConfig, tasks: TaskSample | None) -> WorldSpec | EnvSpec:
+def tested_env(
+    env_id: str, settings: EnvConfig, tasks: TaskSample | None, imports: Sequence[str]
+) -> WorldSpec | EnvSpec:
     """Take a few test steps in one env, and return its spec: that of a world if it has several agents.
 
     Args:
         env_id: the env.
         settings: the table [env].
         tasks: the tasks that a run samples from the env; None: it uses no tasks.
+        imports: the modules that the user has imported, for messages.
 
     Raises:
         ConfigError: the env cannot be made or stepped, or has no tasks, or torch's default dtype is not float32.
     """
-    spec = preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
+    with naming_imports(env_id, imports):
+        spec = preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
     require_default_dtype(env_id)
     return spec
 
