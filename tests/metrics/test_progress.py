@@ -711,7 +711,7 @@ def test_a_program_without_a_kernel_has_lines(monkeypatch, ipython):
 
 
 def test_the_views_say_what_is_collected_before_a_run_learns_from_anything():
-    says = "collecting the first batch of 2,048 env steps (1 of 2 unrolls)"
+    says = "collecting the first batch of up to 2,048 env steps (1 of 2 unrolls)"
     first = status(0, first_batch=FirstBatch(1, 2, 2048))
     stream = io.StringIO()
     Lines(stream).update(first)

@@ -270,7 +270,7 @@ def transition_of(status: Status) -> str:
 def collecting(batch: FirstBatch) -> str:
     """Return what is collected of the first batch as text. Until it is complete, the run has learned from nothing."""
     unrolls = f"{batch.unrolls} of {counted(batch.needed, 'unroll')}"
-    return f"collecting the first batch of {batch.env_steps:,} env steps ({unrolls})"
+    return f"collecting the first batch of up to {batch.env_steps:,} env steps ({unrolls})"
 
 
 def lag_of(status: Status | PolicyStatus) -> str:

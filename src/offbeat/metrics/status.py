@@ -42,7 +42,7 @@ class FirstBatch(NamedTuple):
     needed: int
     """Unrolls in the batch."""
     env_steps: int
-    """Env steps in the batch."""
+    """Env steps in the batch at most: rows of resets are none."""
 
 
 @dataclass(frozen=True, kw_only=True)

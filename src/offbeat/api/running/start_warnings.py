@@ -92,17 +92,17 @@ def unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:
 
 
 def _large_batch(parts: Parts) -> tuple[RunWarning, ...]:
-    """Return a warning if the first batch has many more env steps than the run was given."""
+    """Return a warning if the first batch may have many more env steps than the run was given."""
     run, runtime, memory = parts.config.run, parts.config.runtime, parts.config.memory
-    flag, ends = min((("--steps", run.steps), ("--stop-at", run.stop_at or run.steps)), key=lambda each: each[1])
+    limit, ends = min((("steps", run.steps), ("stop_at", run.stop_at or run.steps)), key=lambda each: each[1])
     batch = len(memory.pace.tickets_of(0)) * memory.length * runtime.envs_per_actor
     if batch < LARGE * ends:
         return ()
     return (
         LargeBatch(
-            f"the run ends after {counted(ends, 'env step')}, but its first batch alone has {batch}, and all of them "
-            f"are collected and learned from: pass {flag} {batch} or more, or make the batch smaller, as with fewer "
-            "envs"
+            f"{limit} is {ends}, but the first batch alone has up to {counted(batch, 'env step')}, and the run learns "
+            "from whole batches: it collects this batch, and ends after it. To learn from fewer, make the batch "
+            "smaller, as with fewer envs"
         ),
     )
 
