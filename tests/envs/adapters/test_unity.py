@@ -102,6 +102,15 @@ def test_copies_of_a_function_have_worker_ids_of_their_own_and_close_their_games
 
 
 @pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("window", [False, True])
+def test_the_build_of_the_example_has_a_window_only_if_it_is_asked_for(window):
+    world = make_world(EXAMPLE, {"window": window})
+    assert world is not None
+    with closing(world):
+        assert world.env._env.env.no_graphics is not window
+
+
+@pytest.mark.usefixtures("_installed")
 def test_a_run_finds_the_places_and_their_spaces_before_it_starts():
     spec = preflight_world(EXAMPLE)
     assert spec is not None
