@@ -33,7 +33,7 @@ class UnityWorkerInUseException(Exception):
 class UnityEnvironment:
     """Starts the game, and talks to it at the port of the worker id."""
 
-    def __init__(self, file_name: str, worker_id: int = 0, *, no_graphics: bool = False) -> None:
+    def __init__(self, file_name: str, worker_id: int = 0, *, no_graphics: bool = False) -> None:  # noqa: ARG002
         self.no_graphics = no_graphics
         port = BASE_PORT + worker_id
         try:
