@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 import offbeat
 from offbeat.api.running.start_warnings import start_warnings
@@ -21,7 +22,18 @@ UNROLLS: dict[str, Any] = {"unroll_length": 16, "envs_per_actor": 4}
 REPLAY: dict[str, Any] = {"warmup": 40, "batch_size": 8, "capacity": 500, "envs_per_actor": 4}
 PIXELS = "offbeat/Pixels-v0"
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
+OWN_ENCODER = f"{__name__}:Floats"
 RATES = {"policy_learning_rate": 1e-4, "critic_learning_rate": 1e-4, "learning_rate": 1e-3}
+
+
+class Floats(nn.Module):
+    """Flattens what is observed, whatever it is."""
+
+    def __init__(self, leaf: Any) -> None:
+        super().__init__()
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return observations.float().reshape(len(observations), -1)
 
 
 def train(path: Path, **settings: Any) -> offbeat.Run:
@@ -71,6 +83,11 @@ def warnings_of(algorithm: str, env: str, **settings: Any) -> list[str]:
         ("sac", "Pendulum-v1", {"temperature": 0.1, "target_entropy": -1}, "^target_entropy is -1.*fixed at 0.1.*none"),
         ("sac", "Pendulum-v1", {"temperature": 0.1, "initial_temperature": 2}, "^initial_temperature is 2.*=none"),
         ("td3", "Pendulum-v1", RATES, "^learning_rate is 0.001, which has no effect while each part"),
+        ("ppo", "CartPole-v1", {"encoder": OWN_ENCODER}, f"^normalize_observations is true.* {OWN_ENCODER} gets in Car"),
+        (
+            *("sac", "Pendulum-v1", {"encoder": OWN_ENCODER, "normalize_observations": True}),
+            "the env or in the encoder, and pass --set normalize_observations=false$",
+        ),
     ],
 )
 def test_a_new_run_warns_of_a_setting_without_effect(algorithm, env, settings, says):
@@ -88,6 +105,9 @@ def test_a_new_run_warns_of_a_setting_without_effect(algorithm, env, settings, s
         ("ppo", "FrozenLake-v1", {}),
         ("impala", "CartPole-v1", {"max_lag": 0, "rho_clip": 0.5}),
         ("ppo", PIXELS, {"activation": "relu", "layer_norm": True}),
+        ("ppo", PIXELS, {"encoder": OWN_ENCODER}),
+        ("ppo", "FrozenLake-v1", {"encoder": OWN_ENCODER}),
+        ("ppo", "CartPole-v1", {"encoder": OWN_ENCODER, "normalize_observations": False}),
         ("sac", "Pendulum-v1", RATES),  # the temperature has this learning rate
         ("ppo", "tests.sample_envs.drawn_worlds:DrawnSpaces", {"policies": "separate", "log_std_init": -1}),
         ("ppo", CARTS, {"core": "gru", "core_size": 8, "policies": policies_of(core="none")}),

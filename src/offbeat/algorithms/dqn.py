@@ -50,7 +50,8 @@ class DQNConfig(ReplayConfig):
     activation: Activation = "relu"
     """Activation of the hidden layers; encoders use ReLU."""
     normalize_observations: bool = False
-    """Shift and scale observations by running statistics."""
+    """Shift and scale observations by running statistics. Choices, images for an encoder, and all that an encoder of
+    your own gets, stay as they are."""
     max_grad_norm: Positive | None = 10.0
     """Largest norm of all gradients together; larger gradients are scaled down to it; none: no limit."""
     adam_eps: Positive = 1e-8

@@ -11,7 +11,7 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count
-from offbeat.core.types import EnvSpec
+from offbeat.core.types import EnvSpec, Leaf
 from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision, goes_through_encoder
 
 
@@ -71,8 +71,18 @@ class NetworkConfig(AlgorithmSettings):
             unused |= {"activation": none, "layer_norm": none}
         spec = self.policy_spec(env)
         if isinstance(spec, PolicySpec) and spec.normalize and all(leaf.choices for leaf in spec.vectors):
-            unused["normalize_observations"] = f"in {env.id}, where all inputs are choices or encoded: leave it out"
+            unused["normalize_observations"] = self._why_not_normalized(spec, env)
         return unused
+
+    def _why_not_normalized(self, spec: PolicySpec, env: EnvSpec) -> str:
+        if not _vectors_of_own_encoder(spec):
+            return f"in {env.id}, where all inputs are choices or encoded: leave it out"
+        remedy = "scale it in the env or in the encoder, and pass --set normalize_observations=false"
+        return f"on what {self.encoder} gets in {env.id}: {remedy}"
+
+    def warned_at_default(self, env: EnvSpec) -> tuple[str, ...]:
+        spec = self.policy_spec(env)
+        return ("normalize_observations",) if isinstance(spec, PolicySpec) and _vectors_of_own_encoder(spec) else ()
 
     def _hidden_sizes(self, env: EnvSpec, encoder: str) -> tuple[int, ...]:
         return self.default_layers(env, encoder) if self.hidden_sizes is None else self.hidden_sizes
@@ -110,3 +120,8 @@ class NetworkConfig(AlgorithmSettings):
             return self.encoder
         smallest = min(min(leaf.sides) for leaf in images)
         return "nature_cnn" if smallest >= 36 else "impala_resnet"
+
+
+def _vectors_of_own_encoder(spec: PolicySpec) -> list[Leaf]:
+    """Return the leaves that a user's encoder gets and that would be normalised without it."""
+    return [leaf for leaf in spec.encoded if not (leaf.is_image or leaf.choices)]

@@ -50,7 +50,8 @@ class OnPolicyConfig(NetworkConfig):
     log_std_init: float = 0.0
     """Logarithm of the Gaussian's initial standard deviation, in units of half the action's range."""
     normalize_observations: bool = False
-    """Shift and scale observations by running statistics."""
+    """Shift and scale observations by running statistics. Choices, images for an encoder, and all that an encoder of
+    your own gets, stay as they are."""
     normalize_returns: bool = False
     """Whether the critic learns returns divided by their running standard deviation."""
     return_scale: Positive = 1.0

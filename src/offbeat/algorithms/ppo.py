@@ -74,7 +74,8 @@ class PPOConfig(OnPolicyConfig):
     """V-trace's bound on the weight of later TD errors; used as rho_clip is. With the paper's 1, lag shortens the
     trace."""
     normalize_observations: bool = True
-    """Shift and scale observations by running statistics. Choices, and images for an encoder, stay as they are."""
+    """Shift and scale observations by running statistics. Choices, images for an encoder, and all that an encoder of
+    your own gets, stay as they are."""
     normalize_returns: bool = True
     """Whether the critic learns returns divided by their running standard deviation. Where rewards are so rare that
     most episodes have none, this deviation is small, a first reward is many times as large, and the gradients of its

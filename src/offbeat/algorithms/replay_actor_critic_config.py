@@ -38,7 +38,8 @@ class ReplayActorCriticConfig(ReplayConfig):
     """Layer normalisation of each hidden layer of the critics before its activation, not of the policy's layers, as in
     DroQ (arXiv:2110.02034), but without its dropout."""
     normalize_observations: bool = False
-    """Shift and scale observations by running statistics."""
+    """Shift and scale observations by running statistics. Choices, images for an encoder, and all that an encoder of
+    your own gets, stay as they are."""
     max_grad_norm: Positive | None = None
     """Largest norm of the gradients of policy and critics, each separately; larger gradients are scaled down to it;
     none: no limit."""

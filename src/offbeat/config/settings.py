@@ -102,13 +102,20 @@ class AlgorithmSettings:
     def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:  # noqa: ARG002
         """Return the keys of this table that have no effect in this env and runtime beside its other settings.
 
-        A new run warns of those that do not have their default. They are not refused: a preset or a search may set them
-        beside a setting that makes them useless.
+        A new run warns of those that do not have their default, and of those of `warned_at_default`. They are not
+        refused: a preset or a search may set them beside a setting that makes them useless.
 
         Returns:
             Key -> why, and what to do, to follow 'which has no effect'.
         """
         return {}
+
+    def warned_at_default(self, env: EnvSpec) -> Collection[str]:  # noqa: ARG002
+        """Return the keys of which a new run warns also at their default, if they have no effect in this env.
+
+        They are those whose default one would rely on there.
+        """
+        return ()
 
     def trials(self, seed: int) -> Trials | None:  # noqa: ARG002
         """Return the tasks of a run with this seed, and how it is evaluated in new ones; None if it has no tasks."""

@@ -125,10 +125,10 @@ def _without_effect(parts: Parts, among: Container[str] | None = None) -> tuple[
 
 
 def _effectless(settings: AlgorithmSettings, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
-    """Return key -> message, for the settings of a policy that have no effect and not their default."""
-    defaults = defaults_of(type(settings))
+    """Return key -> message, for the settings of a policy that have no effect, and of which a run warns."""
+    defaults, always = defaults_of(type(settings)), settings.warned_at_default(env)
     return {
         key: f"{key} is {value_for_reader(getattr(settings, key))}, which has no effect {why}"
         for key, why in settings.without_effect(env, runtime).items()
-        if getattr(settings, key) != defaults[key]
+        if key in always or getattr(settings, key) != defaults[key]
     }
