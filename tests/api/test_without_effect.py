@@ -31,6 +31,7 @@ class Floats(nn.Module):
 
     def __init__(self, leaf: Any) -> None:
         super().__init__()
+        self.leaf = leaf
 
     def forward(self, observations: Tensor) -> Tensor:
         return observations.float().reshape(len(observations), -1)
@@ -83,7 +84,7 @@ def warnings_of(algorithm: str, env: str, **settings: Any) -> list[str]:
         ("sac", "Pendulum-v1", {"temperature": 0.1, "target_entropy": -1}, "^target_entropy is -1.*fixed at 0.1.*none"),
         ("sac", "Pendulum-v1", {"temperature": 0.1, "initial_temperature": 2}, "^initial_temperature is 2.*=none"),
         ("td3", "Pendulum-v1", RATES, "^learning_rate is 0.001, which has no effect while each part"),
-        ("ppo", "CartPole-v1", {"encoder": OWN_ENCODER}, f"^normalize_observations is true.* {OWN_ENCODER} gets in Car"),
+        ("ppo", "CartPole-v1", {"encoder": OWN_ENCODER}, f"^normalize_observations is true.* what {OWN_ENCODER} gets"),
         (
             *("sac", "Pendulum-v1", {"encoder": OWN_ENCODER, "normalize_observations": True}),
             "the env or in the encoder, and pass --set normalize_observations=false$",

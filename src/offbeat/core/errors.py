@@ -86,6 +86,10 @@ class LargeBatch(RunWarning):
     """The first batch of a run is much larger than the env steps after which the run ends."""
 
 
+class FewSnapshots(RunWarning):
+    """A league has no other snapshots to play against than the initial weights."""
+
+
 class WithoutEffect(RunWarning):
     """A setting of a run has no effect beside its other settings."""
 

@@ -1,9 +1,11 @@
 """Warnings about a run that has just started or been resumed: that it learns nothing, that its first batch is larger
-than the run, that its env has unsaved statistics, or that some of its settings have no effect.
+than the run, that its league has only one snapshot, that its env has unsaved statistics, or that some of its settings
+have no effect.
 """
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 from offbeat.api.running import no_updates
 from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.errors import (
+    FewSnapshots,
     LargeBatch,
     LearnsNothing,
     RunWarning,
@@ -38,7 +41,8 @@ LARGE = 2
 
 def start_warnings(parts: Parts) -> tuple[RunWarning, ...]:
     """Return the warnings about a new run."""
-    return (*_always(parts, no_updates.expected(parts)), *_large_batch(parts), *_without_effect(parts))
+    nothing = no_updates.expected(parts)
+    return (*_always(parts, nothing), *_large_batch(parts), *_few_snapshots(parts.config), *_without_effect(parts))
 
 
 def resume_warnings(parts: Parts, changed: Changed, *, env_steps: int, counts_anew: bool) -> tuple[RunWarning, ...]:
@@ -105,6 +109,30 @@ def _large_batch(parts: Parts) -> tuple[RunWarning, ...]:
             "smaller, as with fewer envs"
         ),
     )
+
+
+def _few_snapshots(config: Config) -> tuple[RunWarning, ...]:
+    """Return a warning if a league that draws snapshots ends before its second one can be drawn."""
+    league = config.league
+    if league is None or league.opponents == "latest" or league.latest_ratio == 1:
+        return ()
+    steps = _learning_steps(config)
+    if league.snapshot_every < steps:
+        return ()
+    return (
+        FewSnapshots(
+            f"the run has about {counted(steps, 'learning step')}, and a snapshot is taken every "
+            f"{league.snapshot_every} of them: all opponents are the newest policies and their initial weights. For "
+            f"others, pass --set league.snapshot_every={max(1, steps // league.window)}, or more --steps"
+        ),
+    )
+
+
+def _learning_steps(config: Config) -> int:
+    """Return after how many learning steps a run has learned from `steps` env steps, if each row is learned from."""
+    memory = config.memory
+    tickets = math.ceil(config.run.steps / (memory.length * config.runtime.envs_per_actor))
+    return memory.pace.step_of(tickets - 1) + 1
 
 
 def _without_effect(parts: Parts, among: Container[str] | None = None) -> tuple[RunWarning, ...]:
