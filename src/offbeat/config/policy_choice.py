@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +43,11 @@ def choice_of(given: object) -> PolicyChoice:
     """Return the choice for a given value of `policies`.
 
     Raises:
-        ConfigError: the file cannot be read, or has something else than tables of policies.
+        ConfigError: the file cannot be read, or has something else than tables of policies, or a function needs other
+            arguments than the name of an agent.
     """
     if callable(given):
+        _require_one_argument(given)
         return PolicyChoice("tables", assignment=given)
     if isinstance(given, Mapping):
         return PolicyChoice("tables", given)
@@ -56,6 +60,20 @@ def choice_of(given: object) -> PolicyChoice:
         f"policies is {in_short(given)}, but shared, separate or a file with tables [policies.NAME] is expected: pass "
         "--policies shared, --policies separate or --policies FILE.toml"
     )
+
+
+def _require_one_argument(assignment: Assignment) -> None:
+    """Refuse a function that cannot be called with the name of an agent alone."""
+    with suppress(ValueError):  # a function in C may have no signature
+        signature = inspect.signature(assignment)
+        try:
+            signature.bind("agent")
+        except TypeError:
+            raise ConfigError(
+                f"policies is a function of {signature}, but it is called with the name of an agent alone, once for "
+                "the whole run: write such a function. To draw a policy in each episode, write tables [policies.NAME] "
+                "that match the same agents, and pass --set league.draw_policies=true"
+            ) from None
 
 
 def _tables_in(path: Path) -> Mapping[str, Any]:
