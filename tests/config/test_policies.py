@@ -117,13 +117,23 @@ def test_a_function_of_the_agents_name_gives_explicit_lists_of_agents(agents):
     assert all((len(agent) > 3) == (name == "long") for name, own in owned.items() for agent in own)
 
 
+def of_agent_and_episode(agent_id: str, episode: object, **_: object) -> str:
+    return f"{agent_id} in {episode}"
+
+
+def of_agent_and_others(agent_id: str, *_: object) -> str:
+    return agent_id
+
+
 def test_a_function_that_needs_more_than_the_name_of_an_agent_is_refused_with_what_it_is_called_with():
-    says = r"policies is a function of \(agent_id, episode, \*\*kwargs\), but it is called with the name of an agent alone"
+    says = (
+        r"policies is a function of \(agent_id: .*, episode: .*\).*, but it is called with the name of an agent alone"
+    )
     with pytest.raises(ConfigError, match=rf"{says}.*--set league.draw_policies=true"):
-        config(lambda agent_id, episode, **kwargs: "x")
+        config(of_agent_and_episode)
 
 
-@pytest.mark.parametrize("function", [lambda agent_id, *args, **kwargs: "x", str, {"a": "b"}.get])
+@pytest.mark.parametrize("function", [of_agent_and_others, str, {"a": "b"}.get])
 def test_a_function_that_can_be_called_with_the_name_of_an_agent_alone_is_accepted(function):
     assert config(function).assignment is function
 
