@@ -80,6 +80,7 @@ from offbeat.metrics.progress import ProgressKind
             ["Stable-Baselines3", "arguments of the env's constructor are --env-kwargs"],
         ),
         ("ppo", {"env_config": {}}, ["arguments of the env's constructor are --env-kwargs NAME=VALUE"]),
+        ("sac", {"max_trial": 4}, ["SLM Lab; in offbeat, a spec of an experiment has trials = 4 under [search]"]),
         ("pearl", {"num_train_tasks": 4}, ["garage", "calls it train_tasks: pass --set train_tasks=4"]),
         ("dqn", {"epsilon": 0.1}, ["other libraries", "calls it final_epsilon. Pass its value at the end."]),
         ("ppo", {"epsilon": 0.1}, ["ML-Agents", "calls it clip: pass --set clip=0.1"]),

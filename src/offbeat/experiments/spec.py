@@ -12,10 +12,13 @@ from offbeat.config.env import KWARGS
 from offbeat.config.importing import import_modules
 from offbeat.config.keys import DEPTH, POLICIES, leaves
 from offbeat.config.league import LEAGUE
+from offbeat.config.other_libraries import names_like, other_calls
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.policy_choice import choice_of
 from offbeat.config.registry import algorithm_entry
+from offbeat.config.resolve import setting_names
 from offbeat.config.trust import Code, clusters_of, modules_in, policies_code, require, texts, wrappers_in
+from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.fields import Natural
 from offbeat.core.toml_files import read_toml
@@ -34,8 +37,11 @@ _KEYS = {
     "imports": tuple[str, ...],
 }
 _TABLES = ("settings", "search", "policies", "population")
-_ELSEWHERE = {"name": "an experiment has the name of its file, and --dir sets its directory"}
-"""Keys that a spec does not have -> what sets it."""
+_ELSEWHERE = {
+    "name": "an experiment has the name of its file, and --dir sets its directory",
+    **dict.fromkeys(("method", "trials", "over"), "it belongs under [search]"),
+}
+"""Keys that a spec does not have at its top -> what sets them."""
 _MISPLACED = {
     **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
@@ -160,7 +166,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     """Return the spec in the tables of a TOML file. `where` is the file, for messages. Raises as `read_spec`."""
     for key in tables:
         if key not in (*_KEYS, *_TABLES):
-            raise _unknown_key(key, where)
+            raise _unknown_key(key, tables[key], where)
     if isinstance(seed := tables.get("seeds"), int) and not isinstance(seed, bool):
         raise ConfigError(
             f"{where}: seeds is {seed}: write seeds = [{seed}] for this seed, or sessions = {seed} for {seed} seeds"
@@ -211,12 +217,17 @@ def _limit_sessions(spec: Spec) -> None:
         )
 
 
-def _unknown_key(key: str, where: str) -> ConfigError:
+def _unknown_key(key: str, value: object, where: str) -> ConfigError:
     """Return the error for an unknown key at the top of a spec: the key that is meant, or else where it belongs."""
-    if key not in _ELSEWHERE and (meant := suggestion(key, (*_KEYS, *_TABLES), likeness=0.7)):
+    settings = setting_names()
+    if key in _ELSEWHERE or key in settings:
+        remedy = _ELSEWHERE.get(key, "settings of a run belong under [settings]")
+        return ConfigError(f"{where}: unknown key {key!r}: {remedy}")
+    theirs = bool(names_like(key)) or key in other_calls()
+    if not theirs and (meant := suggestion(key, (*_KEYS, *_TABLES), likeness=0.7)):
         return ConfigError(f"{where}: unknown key {key!r}.{meant}")
-    remedy = _ELSEWHERE.get(key, "settings of a run belong under [settings]")
-    return ConfigError(f"{where}: unknown key {key!r}: {remedy}")
+    own = "Settings of a run belong under [settings], of a search under [search], of a population under [population]."
+    return with_place(where, unknown_key(key, value, settings, own))
 
 
 def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
