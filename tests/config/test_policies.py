@@ -269,6 +269,8 @@ def test_settings_of_a_policy_that_its_replay_depends_on_are_fixed():
         ({"mine": {"agents": []}}, ["the policy mine has no agents", 'agents = "PATTERN"']),
         ({"mine": {"agents": 3}}, ["agents is 3", "[policies.mine]"]),
         (only(agent="*"), ["unknown key 'agent'", "'agents'", "policies, table [policies.mine]"]),
+        (only(algorithm="sac"), ["unknown key 'algorithm'. All policies of a run have its algorithm: leave it out"]),
+        (only(gamma=0.9), ["unknown key 'gamma'. Its keys are agents, train, init_from, init_policy and settings"]),
         (only(train="perhaps"), ["train is 'perhaps'", "[policies.mine]"]),
         (only(settings=3), ["settings is 3", "[policies.mine]"]),
         (only(settings={"learning_rat": 1}), ["'learning_rat'", "'learning_rate'", "[policies.mine.settings]"]),

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, suggestion
+from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import build, in_short
 from offbeat.core.frozen_table import EMPTY, FrozenTable, PlainTable, in_toml
 
@@ -69,11 +70,25 @@ def tables_of(policies: Mapping[str, PolicyConfig]) -> dict[str, dict[str, Any]]
 def _read_policy(name: str, table: object, where: str) -> PolicyConfig:
     if isinstance(table, Mapping):
         table = {key: in_toml(value) for key, value in table.items()}
+        for key in table:
+            if key not in hints_of(PolicyConfig):
+                raise ConfigError(f"{where}, table [policies.{name}]: unknown key {key!r}.{_meant_by(key)}")
     remedy = f"change the table [policies.{name}]"
     policy = build(PolicyConfig, table, f"{where}, table [policies.{name}]", remedy)
     if not policy.agents:
         raise ConfigError(f'{where}: the policy {name} has no agents: write agents = "PATTERN" in [policies.{name}]')
     return policy
+
+
+def _meant_by(key: str) -> str:
+    """Return what to write instead of an unknown key of a policy's table."""
+    if key == "algorithm":
+        return " All policies of a run have its algorithm: leave it out"
+    *keys, last = hints_of(PolicyConfig)
+    return (
+        f"{suggestion(key, (*keys, last))} Its keys are {', '.join(keys)} and {last}, which has the values that differ "
+        "from the algorithm's own table"
+    )
 
 
 def require_weights(policies: Mapping[str, PolicyConfig], init_from: str | None) -> None:
