@@ -44,21 +44,22 @@ def unknown_key(
         remedy: end of the message.
         kind: what is unknown, as the user gave it; by default, the key.
     """
-    others = names_like(key)
+    last = key.rpartition(".")[2]  # other libraries have tables too, as in self_play.window
+    others = names_like(last)
     owners = [name for name, entry in ALGORITHMS.items() if key in hints_of(entry.config_class())]
-    if others and (not owners or any(other.key_of(known) in known for other in others)):
-        return ConfigError(f"unknown {kind or f'key {key!r}'}. {_translations(others, value, known)} {remedy}")
     if key.startswith("env."):
         prefixes = f"an argument of the env's constructor is {KWARGS}NAME, and other keys have no prefix"
         return ConfigError(f"unknown key {key!r}: {prefixes}. {remedy}")
-    if (in_league := f"{LEAGUE}{key}") in known:
+    if others and (not owners or any(other.key_of(known) in known for other in others)):
+        return ConfigError(f"unknown {kind or f'key {key!r}'}. {_translations(others, value, known)} {remedy}")
+    if (in_league := f"{LEAGUE}{last}") in known:
         return ConfigError(
             f"unknown {kind or f'key {key!r}'}: it is a key of the table [league]: pass {_syntax(in_league, value)}. "
             f"{remedy}"
         )
     if not owners:
-        if key in other_calls():
-            return ConfigError(f"unknown {kind or f'key {key!r}'}: {other_calls()[key]}. {remedy}")
+        if last in other_calls():
+            return ConfigError(f"unknown {kind or f'key {key!r}'}: {other_calls()[last]}. {remedy}")
         return unknown("key", key, known, remedy, likeness=LIKENESS)
     one = owners[0] if len(owners) == 1 else "one of these"
     return ConfigError(
