@@ -233,8 +233,9 @@ def test_advance_by_zero_steps_returns_the_first_observations(env_id: str) -> No
     advanced = envs.advance(np.zeros(envs.spec.columns, np.int64), stream(0, "advance"))
     assert_same(advanced.observation, first)
     assert not advanced.returns.any()
-    assert [part.dtype for part in advanced[1:]] == [np.float64, np.int32]
+    assert [part.dtype for part in advanced[1:]] == [np.float64, np.int32, np.float64]
     assert not advanced.lengths.any()
+    assert advanced.infos.shape == (envs.spec.columns, 0)
 
 
 def test_episodes_of_equal_length_end_in_different_rows_after_advance() -> None:

@@ -36,7 +36,7 @@ NAN = np.nan
 )
 def test_info_values_of_a_single_env_are_read_by_key(info, expected):
     target = np.full((3, 2), NAN)
-    info_reader(("a", "b/c"), target)(1, info)
+    info_reader(("a", "b/c:last"), target)(1, info)
     np.testing.assert_array_equal(target, [[NAN, NAN], expected, [NAN, NAN]])
 
 
@@ -49,7 +49,7 @@ def test_an_info_that_is_not_a_number_is_refused(value):
 def test_info_values_of_a_vector_env_are_read_in_valid_rows_with_their_flag_set():
     target, valid = np.zeros((4, 3)), np.array([True, True, False, True])
     info = {"a": np.arange(4), "_a": np.array([1, 0, 1, 1], bool), "b": np.ones(4), "c": {"d": np.arange(4.0)}}
-    vector_info_reader(("a", "b", "c/d"), target)(valid, info)
+    vector_info_reader(("a", "b:sum", "c/d"), target)(valid, info)
     np.testing.assert_array_equal(target, [[0, 1, 0], [NAN, 1, 1], [NAN, NAN, NAN], [3, 1, 3]])
     vector_info_reader(("a", "b", "c/d"), target)(valid, {})
     assert np.isnan(target).all()

@@ -92,6 +92,11 @@ def test_settings_out_of_range_are_refused_with_the_key_and_what_to_pass(key, va
         build(LeagueConfig, {key: value}, "offbeat list options")
 
 
+def test_an_outcome_with_a_reduction_is_refused_with_its_key():
+    with pytest.raises(ConfigError, match=r"outcome is 'won:last', .* pass --set league\.outcome=won$"):
+        LeagueConfig(outcome="won:last")
+
+
 @pytest.mark.parametrize("settings", [{"weighting": "linear"}, {"opponents": "latest", "latest_ratio": 0.7}])
 def test_settings_that_the_kind_of_opponents_does_not_use_are_refused(settings):
     with pytest.raises(ConfigError, match=r"but opponents is .*pass --set league.opponents=\w+, or leave \w+ out"):

@@ -405,6 +405,21 @@ def test_info_metrics_are_averaged_since_the_last_line_also_across_a_resume():
     assert (line["info/a_mean"], line["info/b_mean"]) == (1.0, 2.0)
 
 
+def test_info_metrics_of_several_policies_are_averaged_over_all_and_for_each_also_across_a_resume():
+    names = ("a", "a:last")
+    recorder, going_on = Recorder([], info=names), Recorder([], info=names)
+    recorder.add_infos(np.array([[6.0, 1.0], [3.0, 1.0]]), "one")
+    recorder.add_infos(np.array([[2.0, 0.0], [1.0, 0.0]]), "two")
+    going_on.restore(json.loads(json.dumps(recorder.state(Timings()))))
+    going_on.add_infos(np.array([[0.0, 3.0], [0.0, 1.0]]), "two")
+    line = going_on.line(at(1), Timings())
+    assert (line["policies/one/info/a_mean"], line["policies/two/info/a_mean"], line["info/a_mean"]) == (2, 2, 2)
+    assert (line["policies/one/info/a_last"], line["policies/two/info/a_last"], line["info/a_last"]) == (1, 3, 2)
+    going_on.add_infos(np.array([[5.0, 0.0], [1.0, 0.0]]), "two")
+    line = going_on.line(at(2), Timings())
+    assert (line["policies/one/info/a_mean"], line["policies/two/info/a_mean"], line["info/a_mean"]) == (None, 5, 5)
+
+
 def test_info_metrics_that_are_never_reported_give_one_warning():
     said: list[str] = []
     recorder = Recorder([], None, said.append, info=("a", "b"))

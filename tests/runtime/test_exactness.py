@@ -31,6 +31,8 @@ from offbeat.config.registry import ALGORITHMS
 STEPS, REPLAYED_STEPS = 384, 180
 ENVS = "tests.sample_envs.run_envs"
 CURIOUS = "tests.sample_envs.curious_envs"
+PAID = "tests.sample_envs.paid_envs"
+PAID_POLICIES = {"first": {"agents": "paid_0"}, "others": {"agents": "paid_*"}}
 BOTH = ("threads", "processes")
 
 
@@ -74,7 +76,7 @@ OFTEN_ON_A_REPLAY = {"checkpoint_every": 40, "eval_every": 100, "eval_episodes":
 """Checkpoints and evaluations on the way change no bit."""
 CORE = {"core": "gru", "core_size": 8}
 TOLD = {
-    "info_metrics": ("place", "success", "sign/positive", "progress", "wind"),
+    "info_metrics": ("place", "success", "sign/positive", "progress", "wind", "sign/positive:last", "place:sum"),
     "curriculum": ("wind 0:0 0.2:0 0.7:0.5",),
     "imports": (CURIOUS,),
 }
@@ -91,6 +93,11 @@ CELLS = [
     Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     # Envs that report numbers, and are told how far the training has come.
     Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
+    # Episodes of agents that end in different steps, whose numbers are sums.
+    Cell(
+        "a2c", f"{PAID}:PaidWorld", 1, 2, 1, "processes", "threads",
+        {"info_metrics": ("paid:sum", "success:last", "age"), "policies": PAID_POLICIES, "decorrelate": True}, OFTEN,
+    ),
     # Envs that sample from their spaces, which Gymnasium's seed does not reach.
     Cell("a2c", "curious/Sampling-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN),
     Cell(
@@ -218,7 +225,16 @@ MORE_CELLS = [
     Cell("impala", "Pendulum-v1", 1, 2, 1, "threads", "processes", {"core": "lstm", "core_size": 8}),
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
     Cell("impala", "curious/WaitingCue-v0", 1, 2, 2, "threads", "serial", {**CORE, "imports": (CURIOUS,)}),
-    Cell("a2c", "curious/LearningVector-v0", 2, 2, 2, "serial", "processes", {**TOLD, "info_metrics": ("age", "wind")}),
+    Cell(
+        "a2c",
+        "curious/LearningVector-v0",
+        2,
+        2,
+        2,
+        "serial",
+        "processes",
+        {**TOLD, "info_metrics": ("age:max", "wind")},
+    ),
     Cell("ppo", "offbeat/OneStep-v0", 1, 2, 1, "threads", "processes"),
     Cell("sac", "Pendulum-v1", 0, 1, 0, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
     Cell("sac", "Pendulum-v1", 1, 1, 0, "threads", "processes", {"prioritized": True}),

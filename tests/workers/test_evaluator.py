@@ -33,7 +33,7 @@ OBSERVING_SEED = 2
 class RandomLength(gym.Env[Any, Any]):
     """Episodes of a geometric length; a step earns 1 and its action. Every second episode is truncated.
 
-    The info has the steps that are left and, at the end, whether the episode was truncated.
+    The info has the steps that are left, those taken and, at the end, whether the episode was truncated.
     """
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
@@ -41,14 +41,15 @@ class RandomLength(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed, options=options)
-        self.left = int(self.np_random.geometric(1 / MEAN_LENGTH))
+        self.left, self.age = int(self.np_random.geometric(1 / MEAN_LENGTH)), 0
         self.truncates = bool(self.np_random.integers(2))
         return self.observe(), {}
 
     def step(self, action: Any) -> Any:
         self.left -= 1
+        self.age += 1
         ended = self.left == 0
-        info = {"left": self.left, **({"last": float(self.truncates)} if ended else {})}
+        info = {"left": self.left, "taken": self.age, **({"last": float(self.truncates)} if ended else {})}
         return self.observe(), 1.0 + float(action), ended and not self.truncates, ended and self.truncates, info
 
     def observe(self) -> Any:
@@ -114,7 +115,20 @@ def test_numbers_in_the_infos_are_averaged_over_the_steps_of_the_counted_episode
     left = [step for length in result.lengths for step in range(length)]
     truncated = [truncations_of_column(column, 1 + episodes // columns) for column in range(columns)]
     last = [truncated[episode % columns][episode // columns] for episode in range(episodes)]
-    assert result.info == {"left": pytest.approx(np.mean(left)), "last": pytest.approx(np.mean(last))}
+    assert result.info == {"info/left": pytest.approx(np.mean(left)), "info/last": pytest.approx(np.mean(last))}
+
+
+@pytest.mark.parametrize("max_steps", [10_000, 22])
+def test_numbers_of_episodes_are_those_of_the_steps_that_their_returns_have(max_steps):
+    names = ("taken:last", "taken:max", "taken:sum", "last:last", "missing:last")
+    envs = make_envs(ENV, 4, seed=0, role="evaluation", settings=EnvConfig(info_metrics=names).completed(ENV))
+    result = evaluated_alone(policy_for(envs.spec), envs, episodes=10, seed=0, max_steps=max_steps)
+    sums = result.lengths * (result.lengths + 1) / 2
+    mean = pytest.approx(result.length_mean)
+    assert bool(result.cut) == (max_steps < 100)
+    of_ends = {"info/last_last": pytest.approx(0.5, abs=0.5)}
+    of_all = {"info/taken_last": mean, "info/taken_max": mean, "info/taken_sum": pytest.approx(sums.mean())}
+    assert result.info == of_ends | of_all
 
 
 def truncations_of_column(column: int, episodes: int) -> list[bool]:

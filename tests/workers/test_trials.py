@@ -21,7 +21,9 @@ COUNTDOWN = "trials/Countdown-v0"
 
 
 class Countdown(gym.Env[Any, Any]):
-    """The task is the length of its episodes; each step has reward 1. The last info of an episode has its length."""
+    """The task is the length of its episodes; each step has reward 1. The last info of an episode has its length, and
+    its number in the task.
+    """
 
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -30,17 +32,19 @@ class Countdown(gym.Env[Any, Any]):
         return random.integers(1, 9, n)
 
     def set_task(self, task: int) -> None:
-        self._length = int(task)
+        self._length, self._number = int(task), 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed, options=options)
         self._left = self._length
+        self._number += 1
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> Any:  # noqa: ARG002
         self._left -= 1
         ended = self._left == 0
-        return np.zeros(1, np.float32), 1.0, ended, False, {"length": self._length} if ended else {}
+        info = {"length": self._length, "number": self._number} if ended else {}
+        return np.zeros(1, np.float32), 1.0, ended, False, info
 
 
 _makers: dict[str, Any] = {COUNTDOWN: Countdown}
@@ -71,7 +75,16 @@ def test_numbers_of_infos_are_averaged_over_the_trials_that_count_in_all_rounds(
     """17 columns play 33 trials in two rounds. In the second one the last column plays a trial that does not count."""
     lengths = [int(length) for length in sampled_tests(Countdown)]
     result = played(policy_for(COUNTDOWN, zero=True), COUNTDOWN, 33, env=EnvConfig(info_metrics=("length",)))
-    assert result.info == {"length": pytest.approx(np.mean([lengths[trial % 4] for trial in range(33)]))}
+    assert result.info == {"info/length": pytest.approx(np.mean([lengths[trial % 4] for trial in range(33)]))}
+
+
+def test_numbers_of_episodes_are_those_of_the_last_episode_of_each_trial_that_counts() -> None:
+    settings = EnvConfig(info_metrics=("number:last", "number:sum", "length:max"))
+    lengths = [int(length) for length in sampled_tests(Countdown)]
+    result = played(policy_for(COUNTDOWN, zero=True), COUNTDOWN, 33, env=settings)
+    mean = pytest.approx(np.mean([lengths[trial % 4] for trial in range(33)]))
+    assert result.return_mean == mean
+    assert result.info == {"info/number_last": 3, "info/number_sum": 3, "info/length_max": mean}
 
 
 def by_hand(policy: ActingPolicy, goal: Any, seed: int) -> list[float]:

@@ -18,6 +18,7 @@ from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, require_at_least, require_at_most
 from offbeat.core.fields import MOST_EPISODES
 from offbeat.core.files import user_path
+from offbeat.core.info_names import INFO
 from offbeat.metrics.text import in_repr
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
@@ -40,6 +41,8 @@ class Returns:
     """In env steps."""
     team_return_mean: float | None = None
     """With several agents: the mean sum over all of them."""
+    info: Mapping[str, float | None] = field(default_factory=dict, hash=False)
+    """Means of the numbers in the env's infos that `info_metrics` names: of x under x, of x:last under x_last."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -55,8 +58,6 @@ class EvaluationResult(Returns):
     """Env steps that the policies have learned from, as `learning_step` and `updates`."""
     learning_step: int
     updates: int | None
-    info: Mapping[str, float | None] = field(default_factory=dict, hash=False)
-    """Means of the numbers in the env's infos that `info_metrics` names."""
     return_mean_by_episode: tuple[float, ...] = ()
     """With tasks: by episode of a trial, over the trials in which it ended, as `return_std_by_episode`; one that ended
     in none is left out."""
@@ -78,13 +79,17 @@ class EvaluationResult(Returns):
         own = {each.name for each in fields(cls)} - {"policies"}
         given = ((key, value) for key, value in scores.items() if key in own)
         values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given}
-        info = {key.removeprefix("info/"): value for key, value in scores.items() if key.startswith("info/")}
         returns = {each.name for each in fields(Returns)}
         policies = {
-            name: Returns(**{key: value for key, value in each.items() if key in returns})
+            name: Returns(info=_info(each), **{key: value for key, value in each.items() if key in returns})
             for name, each in scores.get("policies", {}).items()
         }
-        return cls(env=env, info=info, policies=policies, scores=scores, **values)
+        return cls(env=env, info=_info(scores), policies=policies, scores=scores, **values)
+
+
+def _info(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of the infos in some scores, by name."""
+    return {key.removeprefix(INFO): value for key, value in scores.items() if key.startswith(INFO)}
 
 
 @checked

@@ -14,6 +14,7 @@ from offbeat.cli.flags import CheckpointName, EnvKwargs, OtherEnv, RunImports, T
 from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import progress_bar, stdout_to_stderr
 from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
+from offbeat.core.info_names import INFO
 from offbeat.core.printing import print_text
 from offbeat.metrics.text import counted, precise
 
@@ -121,7 +122,7 @@ def scores_text(scores: Mapping[str, Any]) -> str:
         return "no agent took part in an episode"
     team = scores.get("team_return_mean")
     lowest, highest = scores["return_min"], scores["return_max"]
-    infos = "".join(f", {name} {precise(mean)}" for name, mean in scores.items() if name.startswith("info/"))
+    infos = "".join(f", {name} {precise(mean)}" for name, mean in scores.items() if name.startswith(INFO))
     return (
         f"return {'' if team is None else 'per agent '}{precise(scores['return_mean'])} +- "
         f"{precise(scores['return_std'], max(-lowest, highest))} (from {precise(lowest)} to {precise(highest)})"

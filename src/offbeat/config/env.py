@@ -16,6 +16,7 @@ from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Natural, Positive, Share, in_short
 from offbeat.core.frozen_table import EMPTY, PlainTable
+from offbeat.core.info_names import REDUCTIONS, key_of, score_of
 
 Side = Annotated[int, Bound(16, 4096)]
 """Height or width of images in pixels: at least SMALLEST_IMAGE of core/types.py, which loads NumPy."""
@@ -68,7 +69,8 @@ class EnvConfig:
     reward_scale: Positive = 1.0
     """Factor of the rewards that are learned from, after clipping."""
     info_metrics: Annotated[tuple[str, ...], Example("success,distance")] = ()
-    """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`; a/b is the key b of a dict a."""
+    """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`; a/b is the key b of a dict a.
+    `<name>:last` is the last number of each episode, logged as `info/<name>_last`; likewise `:max` and `:sum`."""
     curriculum: Annotated[tuple[str, ...], Example('"size 0:2 0.5:8"')] = ()
     """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 
@@ -87,11 +89,7 @@ class EnvConfig:
                     f"kwargs has {in_short(name)}, which cannot be the name of an argument of the env's constructor: "
                     "pass --env-kwargs NAME=VALUE"
                 )
-        if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_is_key, self.info_metrics)):
-            raise ConfigError(
-                f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: pass "
-                "--set info_metrics=success,distance"
-            )
+        _check_info_metrics(self.info_metrics)
         for wrapper in self.wrappers:
             if not all(wrapper.partition(":")):
                 raise ConfigError(
@@ -153,6 +151,22 @@ class EnvConfig:
         if self.max_frames is None:
             return MAX_EPISODE_STEPS
         return max(1, EVALUATION_FRAMES // (self.frame_skip or USUAL_FRAME_SKIP))
+
+
+def _check_info_metrics(names: Sequence[str]) -> None:
+    """Refuse names that are no keys or have the same score, and reductions that do not exist."""
+    for name in names:
+        key, colon, reduction = name.partition(":")
+        if colon and reduction not in REDUCTIONS:
+            raise ConfigError(
+                f"info_metrics has {in_short(name)}, but only {', '.join(REDUCTIONS)} can be after the colon: pass "
+                f"{key}:last for the last number of each episode, or {key} for the mean over steps"
+            )
+    if len(set(map(score_of, names))) < len(names) or not all(_is_key(key_of(name)) for name in names):
+        raise ConfigError(
+            f"info_metrics is {list(names)}, but keys of the env's infos are expected, each once: pass "
+            "--set info_metrics=success,distance"
+        )
 
 
 def _is_key(name: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, Name, Natural, Positive, Share
+from offbeat.core.fields import Bound, Count, Name, Natural, Positive, Share, in_short
 
 LEAGUE = "league."
 """Prefix of the keys of this table on the command line and in the settings of a spec file."""
@@ -63,6 +63,12 @@ class LeagueConfig:
     standard error of about 20 points: a run plays thousands of games. 16 is faster, with an error of about 40."""
 
     def __post_init__(self) -> None:
+        if ":" in self.outcome:
+            key = self.outcome.partition(":")[0]
+            raise ConfigError(
+                f"outcome is {in_short(self.outcome)}, but the key of a number in the infos is expected, which counts "
+                f"at the end of an episode: pass --set league.outcome={key}"
+            )
         if self.opponents != "prioritized" and self.weighting != "squared":
             raise ConfigError(
                 f"weighting is {self.weighting}, but opponents is {self.opponents}, which uses no weights: pass "

@@ -241,7 +241,7 @@ class EnvSpec:
     frame_skip: int = 1
     """Simulated frames per env step, if the env declares it, else 1."""
     info: tuple[str, ...] = ()
-    """The K keys of the infos that become metrics."""
+    """The K names of `info_metrics`: see `core/info_names.py`."""
     no_decision: bool = False
     """Whether there may be rows without a decision. If not, all invalid rows are reset rows."""
     time_limit: int | None = None

@@ -18,6 +18,7 @@ from offbeat.core.choices import sample_choices
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.types import ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.contract import Advanced, Outcome
+from offbeat.envs.episode_infos import EpisodeInfos
 
 # --- encoding -----------------------------------------------------------------------------------------------
 
@@ -175,11 +176,14 @@ def take_random_steps(
         before_step: Called before each step.
     """
     returns, lengths = np.zeros(spec.columns), np.zeros(spec.columns, np.int32)
+    infos = EpisodeInfos(spec.info, spec.columns)
     for unit in units:
         for actions in _unit_actions(spec, observation, unit, int(steps[unit.columns].max()), random):
             before_step()
-            add_to_episodes(unit.step(actions), returns[unit.columns], lengths[unit.columns])
-    return Advanced(observation, returns, lengths)
+            outcome = unit.step(actions)
+            add_to_episodes(outcome, returns[unit.columns], lengths[unit.columns])
+            infos.add_outcome(outcome, unit.columns)
+    return Advanced(observation, returns, lengths, infos.numbers)
 
 
 def _unit_actions(

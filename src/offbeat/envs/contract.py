@@ -57,8 +57,8 @@ class Outcome(NamedTuple):
     valid: NDArray[np.bool_]
     """[n]: False in reset rows and in rows without a decision. The env ignored their actions."""
     info: NDArray[np.float64]
-    """[n, K]: the values that the env's infos had under the names in `EnvSpec.info`. NaN where an info had none, and in
-    reset rows."""
+    """[n, K]: the values that the env's infos had under the keys of the names in `EnvSpec.info`. NaN where an info had
+    none, and in reset rows."""
     over: NDArray[np.bool_] | None = None
     """[n]: where a game ended; None if each episode is a whole game. With `episodic_life`, a lost life ends an episode
     and the game continues. Returns and lengths are those of games: rewards in reset rows are counted, not learned from.
@@ -87,6 +87,8 @@ class Advanced(NamedTuple):
     returns: NDArray[np.float64]
     lengths: NDArray[np.int32]
     """[N]: return and env steps so far of the current episode; 0 where the last step ended one."""
+    infos: NDArray[np.float64]
+    """[N, K]: the numbers so far of the current episode, as in `EpisodeInfos`."""
 
 
 # --- the envs of one actor ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.info_names import key_of
 from offbeat.core.types import NO_DECISION, Array
 
 KeyPath = tuple[str, ...]
@@ -23,10 +24,10 @@ def info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[
     The function raises ValueError if a value is not a number.
 
     Args:
-        names: K keys of an info; 'a/b' is the key b of the dict a.
+        names: K names of `info_metrics`.
         target: Array for the numbers, [n, K].
     """
-    paths = [tuple(name.split("/")) for name in names]
+    paths = _paths(names)
 
     def read(row: int, info: Mapping[str, Any]) -> None:
         for index, path in enumerate(paths):
@@ -43,7 +44,7 @@ def vector_info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Cal
     The arguments are those of `info_reader`. In Gymnasium's format `info["x"]` has one number per env, and the
     optional flags `info["_x"]` mark the envs that have one. Values of invalid rows are not read.
     """
-    paths = [tuple(name.split("/")) for name in names]
+    paths = _paths(names)
 
     def read(valid: Array, infos: Mapping[str, Any]) -> None:
         target.fill(np.nan)
@@ -72,6 +73,10 @@ def no_decision_in(infos: Any, columns: int) -> NDArray[np.bool_] | None:
     if given is not None:
         array &= np.asarray(given, np.bool_)
     return array
+
+
+def _paths(names: Sequence[str]) -> list[KeyPath]:
+    return [tuple(key_of(name).split("/")) for name in names]
 
 
 def _at(info: Any, path: KeyPath) -> Any:

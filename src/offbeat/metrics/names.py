@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from offbeat.core.info_names import INFO
 from offbeat.metrics.process_memory import PREFIX as MEMORY
 from offbeat.metrics.timings import KINDS
 
@@ -162,7 +163,7 @@ def adaptation_key(episode: int, statistic: str) -> str:
 METRICS: dict[str, str] = {name: what for group in GROUPS.values() for name, what in group.items()}
 """name -> description: the keys of a line, in order."""
 
-_PREFIXES_OF_RUN = ("info/", "policies/", ADAPTATION, MEMORY)
+_PREFIXES_OF_RUN = (INFO, "policies/", ADAPTATION, MEMORY)
 _OF_ALGORITHMS = ("learning", "dqn", "sac", "tasks")
 """The groups with metrics that algorithms report."""
 _OF_RUN = frozenset(name for group, names in GROUPS.items() if group not in _OF_ALGORITHMS for name in names)

@@ -43,7 +43,7 @@ class Recorder:
         topology: the layout of the run; without it there is no bottleneck report.
         notify: shows a warning to the user.
         episodes_window: number of last training episodes over which returns and lengths are averaged.
-        info: names of `info_metrics`; `info/<name>_mean` is the mean of the values since the last line.
+        info: names of `info_metrics`, whose values since the last line are averaged.
         memory: returns the memory of the processes, by metric.
 
     Rates, shares of time and the metrics of learning steps are those of a period: the time since the last line. If no
@@ -109,9 +109,9 @@ class Recorder:
         """Add the metrics of one learning step of a policy. Names that are not in `METRICS` are written too."""
         self._period.add_learning_step(metrics, policy)
 
-    def add_infos(self, info: Array) -> None:
-        """Add values of `info_metrics`: the sum and the number of values of each name, [2, K]."""
-        self._infos.add(info)
+    def add_infos(self, info: Array, policy: str = DEFAULT_POLICY) -> None:
+        """Add values of `info_metrics` of a policy: the sum and the number of values of each name, [2, K]."""
+        self._infos.add(info, policy)
 
     def add_callback_metrics(self, numbers: Mapping[str, float], owner_of: OwnerOf) -> None:
         """Add the numbers that callbacks have returned to the next line.

@@ -115,7 +115,7 @@ class PacedLoop(TrainingLoop):
         for policy, result in learned.items():
             recorder.add_episodes(result.episode_returns, result.episode_lengths, policy)
             if result.info.size:
-                recorder.add_infos(result.info)
+                recorder.add_infos(result.info, policy)
             recorder.add_agent_steps(result.agent_steps, policy)
             recorder.add_learning_step(result.metrics, policy)
         recorder.add_learning_step(self._workforce.metrics())

@@ -9,6 +9,7 @@ from statistics import fmean
 from time import monotonic
 from typing import Any
 
+from offbeat.core.info_names import metric_of
 from offbeat.core.threads import waited_for_core_s
 from offbeat.core.types import policy_key
 from offbeat.metrics.counters import Counters
@@ -172,7 +173,7 @@ class RunMetrics:
                 bottleneck=bottleneck,
                 policies=policies,
                 losses={name: loss for name in _LOSSES if (loss := self._known.get(f"{name}_loss")) is not None},
-                infos={name: self._known.get(f"info/{name}_mean") for name in self._parts.config.env.info_metrics},
+                infos={name: self._known.get(metric_of(name)) for name in self._parts.config.env.info_metrics},
                 **last_line,
             )
         )

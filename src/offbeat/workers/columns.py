@@ -31,6 +31,7 @@ from offbeat.core.types import (
     Tree,
 )
 from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots, State
+from offbeat.envs.episode_infos import EpisodeInfos
 from offbeat.metrics.text import counted
 from offbeat.models.stacks import Stacks
 from offbeat.workers.env_calls import EnvCalls
@@ -64,6 +65,7 @@ class PolicyColumns:
         """The observation after the last row of the last ticket: it is the first row of the next ticket."""
         self._returns = np.zeros(envs.spec.columns)  # float64: a million rewards of 0.1 add up to 100,000
         self._lengths = np.zeros(envs.spec.columns, np.int32)
+        self._infos = EpisodeInfos(envs.spec.info, envs.spec.columns)
         self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
         """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
@@ -87,14 +89,20 @@ class PolicyColumns:
         watch.enter(resets=True)
         self._envs.set_progress(progress)
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
-        self._returns[:], self._lengths[:], self._state[:] = 0, 0, 0
+        self._clear_episodes()
+        self._state[:] = 0
         if spread:
             steps = random.integers(spread, size=len(self._returns))
             advanced = self._envs.advance(steps, random, lambda: watch.enter(resets=True))
             self._following = {name: leaf.copy() for name, leaf in advanced.observation.items()}
             self._returns[:], self._lengths[:] = advanced.returns, advanced.lengths
+            self._infos.numbers[:] = advanced.infos
         self._stacks.reset(self._following)
         watch.leave()
+
+    def _clear_episodes(self) -> None:
+        """Forget the unfinished episodes of all columns."""
+        self._returns[:], self._lengths[:], self._infos.numbers[:] = 0, 0, np.nan
 
     def start_visit(self, ticket: int, progress: float) -> bool:  # noqa: ARG002
         """Start the visit to a task, if `ticket` is the first of one: in an env with tasks, before the ticket starts.
@@ -230,7 +238,7 @@ class PolicyColumns:
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
         if self._envs.spec.info:
-            slot["info"][row, columns] = outcome.info
+            slot["info"][row, columns] = self._infos.add_outcome(outcome, columns)
         if self._policy.state_size and not outcome.valid.all():
             self._state[columns][outcome.resets] = 0  # the row after a reset row is an episode's first
         if NO_DECISION in slot:
@@ -314,6 +322,7 @@ class PolicyColumns:
             "lengths": self._lengths.copy(),
             "state": self._state.copy(),
             "stacks": self._stacks.state(),
+            **self._infos.state(),
         }
 
     def _state_of(self, envs: Snapshots) -> State:
@@ -343,6 +352,7 @@ class PolicyColumns:
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
         self._state[:] = state["state"]
         self._stacks.restore(state["stacks"])
+        self._infos.restore(state)
         self.calls.watch.leave()
 
     def _copied(self, leaf: Leaf, state: dict[str, Any]) -> Array:

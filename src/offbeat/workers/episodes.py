@@ -13,7 +13,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.info_names import reduction_of, score_of
 from offbeat.envs.contract import Outcome
+from offbeat.envs.episode_infos import EpisodeInfos
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -30,10 +32,13 @@ class Episodes:
     """[episodes]: sum over the agents."""
     team_sizes: NDArray[np.int64]
     """[episodes]: number of agents that took part."""
+    info: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """The scores of the numbers in the infos, by name (see `core/info_names.py`): their means over all rows of these
+    episodes that had one or, of names with a reduction, over the episodes. A number that no row had is missing."""
 
     @classmethod
     def joined(cls, parts: Sequence[Episodes]) -> Episodes:
-        """Join different agents in the same episodes."""
+        """Join different agents in the same episodes, without the numbers in their infos."""
         return cls(
             np.concatenate([part.returns for part in parts]),
             np.concatenate([part.lengths for part in parts]),
@@ -85,10 +90,6 @@ class Evaluation(Episodes):
     trials whose last episode was not started."""
     env_steps: int
     """Env steps taken in all worlds, also in worlds that had already played all their episodes."""
-    info: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    """The numbers that the env's infos had under the names in `EnvSpec.info`: their means over all rows of these
-    episodes that had one. A number that no row had is missing."""
-
     adaptation: NDArray[np.float64] | None = field(default=None, kw_only=True)
     """[trials, episodes]: the returns of all episodes of each trial in a test task, NaN where one was not started, or
     ended with the evaluation before the last episode. The scores above are then those of the last episodes. None: the
@@ -151,13 +152,13 @@ class EpisodeCounter:
             worlds: number of worlds.
             agents: number of columns that each policy has in a world.
             cut_at: step of an episode at which a limit of the evaluation truncates it; None: there is none.
-            info: names of the numbers in the infos.
+            info: names of the numbers in the infos: `EnvSpec.info`.
         """
         self.ended = 0
         """Number of episodes that have ended."""
         self.env_steps = 0
         """Number of env steps of all worlds."""
-        self._sums = {policy: _Sums(episodes, count, len(info)) for policy, count in agents.items()}
+        self._sums = {policy: _Sums(episodes, count, info) for policy, count in agents.items()}
         self._info_names = info
         self._started = np.zeros(episodes, np.bool_)
         """[episodes]: whether an env step has been taken in the episode."""
@@ -229,12 +230,13 @@ class EpisodeCounter:
 class _Sums:
     """Returns and lengths of the agents of one policy, by episode."""
 
-    def __init__(self, episodes: int, agents: int, numbers: int) -> None:
-        self._agents = agents
+    def __init__(self, episodes: int, agents: int, info: Sequence[str]) -> None:
+        self._agents, self._info_names = agents, info
         size = episodes * agents
         self._returns, self._lengths = np.zeros(size), np.zeros(size, np.int64)
-        self.info = np.zeros((2, numbers))
-        """[2, K]: sums and counts of the numbers in the infos."""
+        self._of_rows = np.zeros((2, len(info)))
+        """[2, K]: sums and counts of the numbers in the infos of all rows."""
+        self._of_episodes = EpisodeInfos(info, size)
         self._took_part = np.zeros(size, np.bool_)
         """[episodes * agents], as the two above: whether the agent was there in at least one row."""
         self._numbers = np.arange(agents)
@@ -256,8 +258,14 @@ class _Sums:
         self._returns[cells] += outcome.reward[columns]
         self._lengths[cells] += outcome.valid[columns]
         self._took_part[cells] |= ~outcome.resets[columns]
-        if self.info.size:
-            self.info += sums_and_counts(outcome.info[columns]).sum(axis=1)
+        if self._info_names:
+            self._of_rows += sums_and_counts(outcome.info[columns]).sum(axis=1)
+            self._of_episodes.add(outcome.info[columns], cells)
+
+    @property
+    def info(self) -> NDArray[np.float64]:
+        """[2, K]: sums and counts of the numbers in the infos, of rows or of episodes."""
+        return sums_by_name(self._info_names, self._of_rows, self._of_episodes.numbers)
 
     def episodes(self, started: NDArray[np.bool_]) -> Episodes:
         """Return the episodes that were started."""
@@ -267,6 +275,7 @@ class _Sums:
             self._lengths[took_part],
             self.by_world(returns)[started].sum(axis=1),
             self.by_world(took_part)[started].sum(axis=1),
+            info=info_means(self._info_names, self.info),
         )
 
 
@@ -282,6 +291,20 @@ def sums_and_counts(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([np.where(present, numbers, 0.0), present], np.float64)
 
 
+def sums_by_name(
+    names: Sequence[str], of_rows: NDArray[np.float64], numbers: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the sums and counts of the numbers in the infos, [2, K]: for names with a reduction those of episodes.
+
+    Args:
+        names: K names of `info_metrics`.
+        of_rows: sums and counts over rows, [2, K].
+        numbers: the numbers of episodes, [n, K], as in `EpisodeInfos`.
+    """
+    is_reduced = [bool(reduction_of(name)) for name in names]
+    return np.where(is_reduced, sums_and_counts(numbers).sum(axis=1), of_rows)
+
+
 def info_means(names: Sequence[str], sums: NDArray[np.float64]) -> dict[str, float]:
-    """Return the means of the numbers in the infos, by name; `sums`: their sums and counts, [2, K]."""
-    return {name: float(total / count) for name, total, count in zip(names, *sums, strict=True) if count}
+    """Return the scores of the numbers in the infos, by name; `sums`: their sums and counts, [2, K]."""
+    return {score_of(name): float(total / count) for name, total, count in zip(names, *sums, strict=True) if count}

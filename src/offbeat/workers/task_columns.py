@@ -81,7 +81,8 @@ class TaskColumns(PolicyColumns):
             name: leaf.copy() for name, leaf in self._envs.start_tasks(np.full(columns, self._task)).items()
         }
         watch.leave()
-        self._returns[:], self._lengths[:], self._starts[:] = 0, 0, True
+        self._clear_episodes()
+        self._starts[:] = True
         self._inference.reset()
         return True
 

@@ -21,10 +21,11 @@ from offbeat.core.seeding import stream
 from offbeat.core.tasks import Trials
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree
 from offbeat.envs.contract import Outcome, TaskEnvs
+from offbeat.envs.episode_infos import EpisodeInfos
 from offbeat.envs.make import task_envs
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.task_inference import TaskInference
-from offbeat.workers.episodes import Episodes, Evaluation, info_means, sums_and_counts
+from offbeat.workers.episodes import Episodes, Evaluation, info_means, sums_and_counts, sums_by_name
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.evaluator import EvaluatedColumns, EvaluationLoop, PlayOptions, evaluate
 from offbeat.workers.mixture import Mixture
@@ -113,8 +114,9 @@ class TrialColumns(EvaluatedColumns):
         self.returns, self.lengths, self.cut = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
         """[N, episodes]: return, length, and whether the step limit of evaluations has cut the episode."""
         self.ended = np.zeros(shape, np.bool_)
-        self.info = np.zeros((2, len(tasks), len(envs.spec.info)))
-        """[2, N, K]: sums and counts of the numbers in the infos."""
+        self.info_of_rows = np.zeros((2, len(tasks), len(envs.spec.info)))
+        """[2, N, K]: sums and counts of the numbers in the infos of all rows."""
+        self.infos = EpisodeInfos(envs.spec.info, *shape)
 
     def _first_observation(self) -> Tree:
         return self._task_envs.start_tasks(self._tasks)
@@ -151,7 +153,8 @@ class TrialColumns(EvaluatedColumns):
         if (limit := self.envs.spec.cut_at) is not None:
             self.cut[cells] |= outcome.truncated[columns] & (self.lengths[cells] >= limit)
         if self.envs.spec.info:
-            self.info[:, columns] += sums_and_counts(outcome.info[columns])
+            self.info_of_rows[:, columns] += sums_and_counts(outcome.info[columns])
+            self.infos.add(outcome.info[columns], cells)
         self._episode[columns[ended]] += 1
 
 
@@ -183,7 +186,9 @@ def _joined(rounds: list[_Round], count: int) -> Evaluation:
         np.concatenate([getattr(each.columns, name) for each in rounds])[:count]
         for name in ("returns", "lengths", "cut", "ended")
     )
-    info = np.concatenate([each.columns.info for each in rounds], axis=1)[:, :count]
+    info_names = rounds[0].columns.envs.spec.info
+    info_of_rows = np.concatenate([each.columns.info_of_rows for each in rounds], axis=1)[:, :count].sum(axis=1)
+    info_of_last = np.concatenate([each.columns.infos.numbers for each in rounds])[:count, -1]
     scored = lengths[:, -1] > 0
     counts = ended.copy()
     counts[:, -1] = scored  # as in the scores
@@ -198,6 +203,6 @@ def _joined(rounds: list[_Round], count: int) -> Evaluation:
         cut=int((cut | ~ended)[scored, -1].sum()),
         not_begun=count - int(scored.sum()),
         env_steps=sum(each.played.env_steps for each in rounds),
-        info=info_means(rounds[0].columns.envs.spec.info, info.sum(axis=1)),
+        info=info_means(info_names, sums_by_name(info_names, info_of_rows, info_of_last)),
         adaptation=np.where(counts, returns, np.nan),
     )

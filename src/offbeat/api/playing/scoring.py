@@ -61,7 +61,9 @@ def score(
         is None if no agent took part in an episode.
         With tasks, the scores are those of the last episode of each trial; `first_return_mean` is the mean return of
         the first one, None if it ended in no trial, and `return_mean_by_episode` and `return_std_by_episode` are lists.
-        `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps.
+        `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps;
+        `info/<name>_last`, for `<name>:last`, is the mean over the episodes of the last number in the infos of each,
+        and likewise `_max` and `_sum`.
 
     Raises:
         ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policies.
@@ -135,12 +137,12 @@ def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
         "not_begun": result.not_begun,
         **_returns(result, several_agents=several_agents),
         **_adaptation(result),
-        **{f"info/{name}": value for name, value in result.info.items()},
+        **result.info,
         **progress,
     }
     if len(result.policies) > 1:
         scores["policies"] = {
-            name: {"episodes": result.episodes, **_returns(own, several_agents=several_agents), **progress}
+            name: {"episodes": result.episodes, **_returns(own, several_agents=several_agents), **own.info, **progress}
             for name, own in result.policies.items()
         }
     return scores

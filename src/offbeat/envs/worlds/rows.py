@@ -13,6 +13,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder, add_to_episodes, random_actions, split_columns
 from offbeat.envs.contract import State
+from offbeat.envs.episode_infos import EpisodeInfos
 from offbeat.envs.infos import info_reader
 from offbeat.envs.rows import Fault, RowChecks, empty_rows, named, only_numbers, rows_of
 from offbeat.envs.worlds.contract import WorldSpec
@@ -73,6 +74,8 @@ class PolicyRows:
         """Whether a group has the actions of its next step."""
         self.returns, self.lengths = np.zeros(columns), np.zeros(columns, np.int32)
         """[N]: return and length so far of the episodes, during `Worlds.advance`."""
+        self.infos = EpisodeInfos(spec.info, columns)
+        """The numbers in their infos so far, during `Worlds.advance`."""
         self.outcomes = [rows_of(self.rows, group) for group in self.groups]
         self._encode = action_encoder(spec.action)
         self.read_info = info_reader(spec.info, self.rows.info)
@@ -104,9 +107,11 @@ class PolicyRows:
         )
 
     def add_to_episodes(self, world: int) -> None:
-        """Add the last row of one world to the returns and lengths; set them to 0 where an episode has ended."""
+        """Add the last row of one world to its episodes; where one has ended, the next one starts."""
         columns = self.columns_of(slice(world, world + 1))
-        add_to_episodes(rows_of(self.rows, columns), self.returns[columns], self.lengths[columns])
+        rows = rows_of(self.rows, columns)
+        add_to_episodes(rows, self.returns[columns], self.lengths[columns])
+        self.infos.add_outcome(rows, columns)
 
     def start_row(self, columns: slice, stepped: Array) -> None:
         """Start the next row of some columns, with the kinds of rows that the last step has determined.

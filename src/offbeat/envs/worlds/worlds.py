@@ -139,7 +139,7 @@ class Worlds:
             return
         policies = self._policies.values()
         for rows in policies:
-            rows.returns[:], rows.lengths[:] = 0, 0
+            rows.returns[:], rows.lengths[:], rows.infos.numbers[:] = 0, 0, np.nan
         for group, members in enumerate(self._groups):
             for world in range(members.start, members.stop):
                 for _ in range(steps[world]):
@@ -274,7 +274,8 @@ class PolicyEnvs:
     ) -> Advanced:
         """Take random steps in each world: the largest number of its columns. See `Worlds.advance`."""
         self._worlds.advance(self._index, steps.reshape(-1, self._rows.agents).max(axis=1), random, before_step)
-        return Advanced(self._rows.rows.observation, self._rows.returns, self._rows.lengths)
+        rows = self._rows
+        return Advanced(rows.rows.observation, rows.returns, rows.lengths, rows.infos.numbers)
 
     def send(self, actions: Array, group: int = 0) -> None:
         self._rows.send(actions, group)
