@@ -59,6 +59,13 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     ({"table": {"mutation_rate": 2}}, ["mutation_rate is 2"]),
     ({"table": {"objective": "return_meen"}}, ["unknown objective 'return_meen'", "'return_mean'"]),
     ({"table": {"objective": "info/"}}, ["the objective is info/", "objective = 'info/success'"]),
+    ({"table": {"objective": "info/a:best"}}, ["info_metrics has 'a:best'", "last, max, sum"]),
+    (
+        {"table": {"objective": "info/a_last"}, "settings": {**SETTINGS, "info_metrics": ["a:last"]}},
+        ["objective is info/a_last: write objective = 'info/a:last', the name in info_metrics"],
+    ),
+    ({"table": {"objective": "policies/default/info/a"}}, ["one policy", "objective = 'info/a'"]),
+    (worlds(objective="policies/dog/info/"), ["lacks the name of a number in the infos"]),
     ({"table": {"mutate": None}}, ["nothing to mutate"]),
     (mutate(lr=RATE), ["unknown key 'lr'. It is a name of RLlib, and offbeat calls it learning_rate."]),
     (mutate(learning_rat=RATE), ["unknown key 'learning_rat'", "'learning_rate'"]),
@@ -151,7 +158,7 @@ def test_a_dry_run_prints_the_first_command_of_each_member_and_creates_no_file(t
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(("number", "code"), [("entropy", 0), ("return_mean", 2)])
+@pytest.mark.parametrize(("number", "code"), [("entropy", 0), ("return_mean", 2), ("info/success", 2)])
 def test_only_training_has_numbers_of_the_only_policy_if_it_has_a_name(tmp_path, monkeypatch, number, code):
     monkeypatch.chdir(tmp_path)
     changes = worlds(objective=f"policies/dog/{number}") | {"policies": {"dog": {"agents": "*"}}}
@@ -238,6 +245,13 @@ def test_the_metric_of_the_objective_is_added_to_a_list_in_any_notation(tmp_path
     spec.write_text(population_text({"objective": "info/success"}, settings={**SETTINGS, "info_metrics": given}))
     plan = plan_of(read_spec(spec))
     assert plan.run_settings({})["info_metrics"] == (*names, "success")
+
+
+def test_the_metric_of_an_objective_of_one_policy_is_added_with_its_reduction(tmp_path):
+    changes = worlds(objective="policies/dog/info/success:last")
+    spec = tmp_path / "spec.toml"
+    spec.write_text(population_text({**changes.pop("table"), "mutate": {"gamma": RANGE}}, **changes))
+    assert plan_of(read_spec(spec)).run_settings({})["info_metrics"] == ("success:last",)
 
 
 @pytest.mark.parametrize("key", ["learning_rate", "gamma"])

@@ -419,6 +419,15 @@ def test_an_objective_of_training_is_not_that_of_weights_from_before_a_copy(tmp_
     assert job.score(since=256) == value
 
 
+@pytest.mark.parametrize("objective", ["info/success:last", "policies/dog/info/success:last"])
+def test_the_objective_is_the_score_of_its_name_in_info_metrics(tmp_path, objective):
+    one = small_population(tmp_path, {"objective": objective}, env=CARTS, policies=CARTS_POLICIES)
+    job, scores = Scoring(one.plan, one.path, 0, 1, {}), {"info/success_last": 0.25}
+    job.output.parent.mkdir(parents=True)
+    job.output.write_text(json.dumps({**scores, "policies": {"dog": scores, "cat": {}}}))
+    assert job.score(since=0) == 0.25
+
+
 def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(shaped, tmp_path):
     one = small_population(tmp_path, {"objective": "info/downright"}, env=shaped)
     failed = run_here(one).failed

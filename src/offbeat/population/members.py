@@ -137,7 +137,7 @@ class Scoring(MemberJob):
         """
         settings = self.plan.settings
         found = self._evaluated if settings.objective_is_evaluated else self._trained(since)
-        value = found.get(settings.objective)
+        value = found.get(settings.objective_key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             known = ", ".join(key for key, number in found.items() if isinstance(number, int | float))
             raise ConfigError(

@@ -20,6 +20,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
+from offbeat.core.info_names import INFO, score_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.setting_types import kind_of, setting_hints
@@ -30,7 +31,6 @@ from offbeat.metrics.names import METRICS
 from offbeat.population.mutation import ROLE, Genome, Values, shown
 from offbeat.population.settings import (
     EVALUATED,
-    INFO,
     PARAMETERS,
     RETURN,
     TEAM_RETURN,
@@ -95,11 +95,10 @@ class PopulationPlan:
 def _run_settings(spec: Spec, settings: PopulationSettings, values: Values) -> dict[str, Any]:
     """Return all settings of a run with these values. Each generation ends with an evaluation of its own."""
     of_run = {"eval_every": 0, **spec.settings, **_as_settings(spec.settings, values)}
-    objective = settings.objective
     if settings.objective_is_of_training_evaluations:
         of_run = {"eval_time_share": 1.0, **of_run}  # none is skipped
-    if objective.startswith(INFO):
-        names = (*_texts("info_metrics", of_run), objective.removeprefix(INFO))
+    if settings.objective_info:
+        names = (*_texts("info_metrics", of_run), settings.objective_info)
         of_run["info_metrics"] = tuple(dict.fromkeys(names))
     return flat(of_run)
 
@@ -176,18 +175,30 @@ def _require_objective(spec: Spec, settings: PopulationSettings) -> None:
             f"{spec.where}: the objective is {objective}, which can be the score of weights that a copy has replaced: "
             f"write objective = {remedy!r}"
         )
-    if objective.startswith(INFO) and not all(objective.split("/")):
-        raise ConfigError(
-            f"{spec.where}: the objective is {objective}, which lacks the name of a number in the infos: write, for "
-            "example, objective = 'info/success'"
-        )
+    if number.startswith(INFO):
+        _require_info_name(spec, objective, number)
     path = algorithm_entry(spec.algorithm).algorithm
     own = not (isinstance(path, str) and path.startswith("offbeat."))
-    if number not in known and not objective.startswith(INFO) and not own:
+    if number not in known and not settings.objective_info and not own:
         raise unknown(
             "objective", objective, (policy_key(policy or DEFAULT_POLICY, name) for name in known),
             f"{spec.where}: give the name of a metric; {INFO}NAME is a number in the infos.",
         )  # fmt: skip
+
+
+def _require_info_name(spec: Spec, objective: str, number: str) -> None:
+    """Refuse an objective without a name in `info_metrics`, such as one with the name of its score."""
+    if not all(number.split("/")):
+        raise ConfigError(
+            f"{spec.where}: the objective is {objective}, which lacks the name of a number in the infos: write, for "
+            "example, objective = 'info/success'"
+        )
+    for name in _texts("info_metrics", spec.settings):
+        if number == score_of(name) != INFO + name:
+            remedy = objective.replace(number, INFO + name)
+            raise ConfigError(
+                f"{spec.where}: the objective is {objective}: write objective = {remedy!r}, the name in info_metrics"
+            )
 
 
 def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several_agents: bool) -> None:
@@ -204,7 +215,7 @@ def require_measurable(plan: PopulationPlan, policies: Sequence[str], *, several
     where = plan.spec.where
     objective = plan.settings.objective
     policy, number = plan.settings.objective_of
-    of_run = number in EVALUATED or number.startswith("eval_") or policies[0] == DEFAULT_POLICY
+    of_run = plan.settings.objective_is_evaluated or number.startswith("eval_") or policies[0] == DEFAULT_POLICY
     if policy and len(policies) == 1 and of_run:
         raise ConfigError(
             f"{where}: the objective is {objective}, but each member has one policy, whose numbers are those of the "

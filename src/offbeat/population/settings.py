@@ -10,6 +10,8 @@ from offbeat.config.keys import DEPTH, POLICIES, leaves, setting_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import Bound, Count, Name, Natural, Share, build
+from offbeat.core.info_names import INFO, score_of
+from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.search import expect
 from offbeat.population.mutation import Gene, Genome
 from offbeat.population.rules import ReplaceRule
@@ -20,8 +22,6 @@ TEAM_RETURN = "team_return_mean"
 """The objective that only worlds with several agents have: what all agents got together."""
 EVALUATED = (RETURN, "return_min", "return_max", "return_std", "length_mean", TEAM_RETURN)
 """Numbers of `offbeat eval --json` that can be objectives."""
-INFO = "info/"
-"""Prefix of objectives that are numbers in the infos of the env."""
 PARAMETERS = "curriculum"
 """Table in [population.mutate] with parameters of the env; they are set with the setting of this name."""
 _DEPTHS = {PARAMETERS: 1, POLICIES.rstrip("."): DEPTH}
@@ -44,9 +44,9 @@ class PopulationSettings(ReplaceRule):
     start: Natural = 0
     """Env steps of a member before whose end no score leads to a decision."""
     objective: Name = RETURN
-    """What is compared: return_mean or another number of `offbeat eval --json`; info/NAME, a number in the env's infos;
-    or else a metric of training, its last value in the generation. Those of one policy are policies/NAME/return_mean
-    and so on."""
+    """What is compared: return_mean or another number of `offbeat eval --json`; info/NAME, a number in the env's infos
+    with its name in `info_metrics`, such as info/success:last; or else a metric of training, its last value in the
+    generation. Those of one policy are policies/NAME/return_mean and so on."""
     maximize: bool = True
     """Whether a higher objective is better."""
     episodes: Count = 20
@@ -65,9 +65,21 @@ class PopulationSettings(ReplaceRule):
         return "", self.objective
 
     @property
+    def objective_info(self) -> str:
+        """The objective's name in `info_metrics`, if it is a number in the infos; else ''."""
+        number = self.objective_of[1]
+        return number.removeprefix(INFO) if number.startswith(INFO) else ""
+
+    @property
+    def objective_key(self) -> str:
+        """The name of the objective among the numbers of an evaluation, or in the metrics lines."""
+        policy, info = self.objective_of[0] or DEFAULT_POLICY, self.objective_info
+        return policy_key(policy, score_of(info)) if info else self.objective
+
+    @property
     def objective_is_evaluated(self) -> bool:
         """Whether the objective is measured on evaluation episodes, not during training."""
-        return self.objective_of[1] in EVALUATED or self.objective.startswith(INFO)
+        return self.objective_of[1] in EVALUATED or bool(self.objective_info)
 
     @property
     def objective_is_of_training_evaluations(self) -> bool:
