@@ -10,6 +10,7 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from PIL import Image
@@ -17,6 +18,7 @@ from tests.support.runs import offbeat as command
 from tests.support.runs import small_run
 
 import offbeat
+from offbeat.api.evaluate import Returns
 from offbeat.cli.main import COMMANDS
 from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
@@ -110,6 +112,42 @@ def test_the_returns_of_several_policies_are_by_name(tmp_path):
     for name, returns in result.policies.items():
         assert returns.return_mean == result.scores["policies"][name]["return_mean"]
     assert result.team_return_mean == result.scores["team_return_mean"]
+
+
+def require_scores_of_episodes(scores: Returns) -> None:
+    """Check that the scores are computed from exactly the episodes that are listed."""
+    returns, lengths = np.array(scores.returns), np.array(scores.lengths)
+    assert (scores.return_mean, scores.return_std) == (returns.mean(), returns.std())
+    assert (scores.return_min, scores.return_max) == (returns.min(), returns.max())
+    assert scores.length_mean == lengths.mean()
+
+
+def test_a_result_has_the_return_and_the_length_of_each_episode(run):
+    result = offbeat.evaluate(run, episodes=40, max_episode_steps=30, sampled=True)
+    assert len(result.returns) == len(result.lengths) == 40
+    assert 0 < result.cut < 40  # cut episodes count with their return so far
+    assert set(map(type, result.returns)) == {float}
+    assert set(map(type, result.lengths)) == {int}
+    require_scores_of_episodes(result)
+    assert result.scores["returns"] == list(result.returns)
+    assert result.scores["lengths"] == list(result.lengths)
+
+
+def test_a_result_lists_no_episode_that_was_not_begun(run):
+    result = offbeat.evaluate(run, episodes=40, max_steps=64)
+    assert (result.episodes, result.not_begun, len(result.returns)) == (32, 8, 32)
+    require_scores_of_episodes(result)
+
+
+def test_a_result_has_the_episodes_of_each_of_several_policies(tmp_path):
+    settings: dict[str, Any] = {"steps": 128, "policies": "separate"}
+    run = small_run(tmp_path / "run", "offbeat.envs.testing.games:Nim", **settings)
+    result = offbeat.evaluate(run, episodes=4, sampled=True)
+    for returns in (result, *result.policies.values()):
+        require_scores_of_episodes(returns)
+    first, second = (own.returns for own in result.policies.values())
+    assert result.returns == tuple(each for episode in zip(first, second, strict=True) for each in episode)
+    assert "returns" not in repr(result.policies)
 
 
 def test_plot_writes_what_the_command_writes(run, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.pages import blocks
 from tests.support.pearl_runs import ROBOT, SMALL_PEARL
@@ -55,6 +56,8 @@ def test_eval_prints_the_score_of_the_last_episode_and_those_before(run: Run) ->
     assert scores["return_mean"] == pytest.approx(scores["return_mean_by_episode"][-1])
     assert scores["return_std"] == pytest.approx(scores["return_std_by_episode"][-1])
     assert scores["first_return_mean"] == scores["return_mean_by_episode"][0]
+    assert scores["return_mean"] == np.mean(scores["returns"])  # of the last episode of each trial
+    assert len(scores["returns"]) == len(scores["lengths"]) == scores["episodes"]
 
     said = offbeat("eval", run.path, "--episodes", 7)
     assert "7 trials in test tasks, last episode: return" in said.out

@@ -126,14 +126,15 @@ def test_a_command_that_loads_for_seconds_says_on_a_terminal_that_it_starts(monk
 # --- eval ---------------------------------------------------------------------------------------------------
 
 EVAL_KEYS = (
-    "episodes cut not_begun return_mean return_std return_min return_max length_mean env_steps learning_step updates"
+    "episodes cut not_begun return_mean return_std return_min return_max length_mean returns lengths "
+    "env_steps learning_step updates"
 )
 
 
-def evaluate(*arguments: object) -> dict[str, float]:
+def evaluate(*arguments: object) -> dict[str, Any]:
     said = offbeat("eval", *arguments, "--json")
     assert (said.code, said.err) == (0, "")
-    figures: dict[str, float] = json.loads(said.out)
+    figures: dict[str, Any] = json.loads(said.out)
     return figures
 
 
@@ -162,6 +163,7 @@ def test_eval_plays_the_same_episodes_as_a_loaded_policy(run):
     envs.close()
     figures = evaluate(run, "--episodes", episodes, "--seed", 11)
     assert (figures["return_mean"], figures["return_min"]) == (lengths.mean(), lengths.min())
+    assert figures["returns"] == figures["lengths"] == lengths.tolist()
 
 
 def test_eval_is_reproducible_and_depends_on_seed_sampling_and_checkpoint(run):

@@ -17,7 +17,10 @@ from offbeat.core.errors import ConfigError
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
 SETTINGS: dict[str, Any] = {"steps": 512, "runtime": "serial", "envs_per_actor": 2}
-KEYS = "return_mean return_std return_min return_max team_return_mean length_mean env_steps learning_step updates"
+KEYS = (
+    "return_mean return_std return_min return_max team_return_mean length_mean returns lengths "
+    "env_steps learning_step updates"
+)
 
 
 @pytest.fixture(scope="module")

@@ -178,6 +178,7 @@ def test_agents_that_never_appeared_in_a_cut_episode_do_not_count():
         "agent_2": [],
     }
     assert (result.return_mean, result.team_return_mean) == (2, 4)
+    assert (result.returns.tolist(), result.lengths.tolist()) == ([3, 1] * 4, [3, 1] * 4), "episode by episode"
     third = result.policies["agent_2"]
     assert (third.return_mean, third.return_std, third.length_mean, third.team_return_mean) == (None, None, None, 0)
     assert (result.episodes, result.cut, result.cuts) == (4, 4, "of 4 episodes 0 ended, 4 were cut")
@@ -189,6 +190,7 @@ def test_max_steps_cuts_the_episodes_of_worlds():
     envs = envs_of(f"{OWN}:three_rounds", {player: (player,) for player in PLAYERS}, 2)
     result = evaluate(both, envs, episodes=6, seed=SEED, options=PlayOptions(max_steps=8))
     assert result.policies[PLAYERS[1]].returns.tolist() == [3, 3, 1, 1]
+    assert result.returns.tolist() == [-3, 3, -3, 3, -1, 1, -1, 1]
     assert (result.cut, result.not_begun, result.env_steps) == (2, 2, 8)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,11 @@ class Returns:
     """Of one agent, if the env has several."""
     length_mean: float | None
     """In env steps."""
+    returns: tuple[float, ...] = field(repr=False)
+    """Of each episode, in an order that is always the same. With several agents: of each that took part in the first
+    episode, then in the second, and so on. The numbers above are computed from these, cut episodes included."""
+    lengths: tuple[int, ...] = field(repr=False)
+    """Of the same episodes, in env steps; with several agents, in decisions."""
     team_return_mean: float | None = None
     """With several agents: the mean sum over all of them."""
     info: Mapping[str, float | None] = field(default_factory=dict, hash=False)
@@ -77,19 +82,23 @@ class EvaluationResult(Returns):
     def of(cls, env: str, scores: Mapping[str, Any]) -> EvaluationResult:
         """Return the result with the scores that `score` returns."""
         own = {each.name for each in fields(cls)} - {"policies"}
-        given = ((key, value) for key, value in scores.items() if key in own)
-        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given}
         returns = {each.name for each in fields(Returns)}
         policies = {
-            name: Returns(info=_info(each), **{key: value for key, value in each.items() if key in returns})
+            name: Returns(info=_info(each), **_chosen(each, returns))
             for name, each in scores.get("policies", {}).items()
         }
-        return cls(env=env, info=_info(scores), policies=policies, scores=scores, **values)
+        return cls(env=env, info=_info(scores), policies=policies, scores=scores, **_chosen(scores, own))
 
 
 def _info(scores: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of the infos in some scores, by name."""
     return {key.removeprefix(INFO): value for key, value in scores.items() if key.startswith(INFO)}
+
+
+def _chosen(scores: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return the scores with these names, with tuples in place of lists."""
+    chosen = ((key, value) for key, value in scores.items() if key in names)
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in chosen}
 
 
 @checked

@@ -39,9 +39,11 @@ class Episodes:
     @classmethod
     def joined(cls, parts: Sequence[Episodes]) -> Episodes:
         """Join different agents in the same episodes, without the numbers in their infos."""
+        episodes = [np.repeat(np.arange(len(part.team_sizes)), part.team_sizes) for part in parts]
+        order = np.argsort(np.concatenate(episodes), kind="stable")
         return cls(
-            np.concatenate([part.returns for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
+            np.concatenate([part.returns for part in parts])[order],
+            np.concatenate([part.lengths for part in parts])[order],
             np.sum([part.team_returns for part in parts], axis=0),
             np.sum([part.team_sizes for part in parts], axis=0),
         )

@@ -58,7 +58,7 @@ def score(
         `not_begun` the number of requested episodes that were not started; with tasks, of trials whose last episode was
         not. In an env with several agents, returns and lengths are per agent, and `team_return_mean` is the mean sum
         over all agents. Several policies have the same scores, of their own agents, under `policies` by name. A score
-        is None if no agent took part in an episode.
+        is None if no agent took part in an episode. `returns` and `lengths` are lists: of each episode, as `Episodes`.
         With tasks, the scores are those of the last episode of each trial; `first_return_mean` is the mean return of
         the first one, None if it ended in no trial, and `return_mean_by_episode` and `return_std_by_episode` are lists.
         `info/<name>`, for each name in `info_metrics`, is the mean of the number in the infos of the episodes' steps;
@@ -160,8 +160,8 @@ def _adaptation(result: Evaluation) -> dict[str, Any]:
     }
 
 
-def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, float | None]:
-    """Return the returns and the length of some agents, by name."""
+def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, Any]:
+    """Return the returns and the lengths of some agents, by name."""
     return {
         "return_mean": episodes.return_mean,
         "return_std": episodes.return_std,
@@ -169,4 +169,6 @@ def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, float | N
         "return_max": episodes.return_max,
         **({"team_return_mean": episodes.team_return_mean} if several_agents else {}),
         "length_mean": episodes.length_mean,
+        "returns": episodes.returns.tolist(),
+        "lengths": episodes.lengths.tolist(),
     }
