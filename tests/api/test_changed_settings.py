@@ -305,6 +305,14 @@ def test_a_function_that_chooses_policies_is_refused_in_a_resume():
         changed_config(config, {"policies": lambda _agent: "one"}, Path("runs/a"))
 
 
+def test_the_command_of_a_new_run_has_the_arguments_of_the_env_in_evaluations():
+    config = resolve("ppo", "CartPole-v1", flags={"eval_kwargs": {"sutton_barto_reward": True}})
+    with pytest.raises(ConfigError, match=r"--set env\.eval_kwargs\.sutton_barto_reward=true`"):
+        changed_config(config, {"seed": 3}, Path("runs/a"))
+    with pytest.raises(ConfigError, match="--init-from runs/a --seed 3`"):
+        changed_config(config, {"seed": 3, "eval_kwargs": {}}, Path("runs/a"))
+
+
 def test_the_command_of_a_new_run_has_the_arguments_of_the_env_that_were_given():
     config = resolve("ppo", "CartPole-v1", flags={"kwargs": {"sutton_barto_reward": True}})
     with pytest.raises(ConfigError, match="--env-kwargs sutton_barto_reward=false`"):

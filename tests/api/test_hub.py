@@ -327,6 +327,16 @@ def test_a_push_of_a_missing_checkpoint_is_refused(run, monkeypatch):
     assert offbeat("push", run / "nowhere", REPO).code == 2
 
 
+def test_a_push_evaluates_with_the_arguments_of_evaluations_and_says_so(tmp_path):
+    run = small_run(tmp_path / "run", steps=256, eval_kwargs={"sutton_barto_reward": True}).path
+    assert offbeat("push", run, REPO, "--episodes", "1", "--dry-run").code == 0
+    assert json.loads((run / "hub/evaluation.json").read_text())["returns"] == [-1]
+    assert (
+        "the env had other arguments than in the training: `{'sutton_barto_reward': True}`"
+        in (run / "hub/README.md").read_text()
+    )
+
+
 def test_a_run_without_returns_is_not_pushed_and_not_changed(tmp_path):
     run = small_run(tmp_path / "run", env="Pendulum-v1", steps=64, eval_every=0).path
     before = contents(run)

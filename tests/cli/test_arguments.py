@@ -155,7 +155,11 @@ $ offbeat doctor now
 $ offbeat --helpp
 unknown flag '--helpp'. Did you mean '--help'? `offbeat --help` lists the commands.
 $ offbeat train ppo CartPole-v1 --set env.size=3
-unknown key 'env.size': an argument of the env's constructor is env.kwargs.NAME, and other keys have no prefix. `offbeat list settings ppo` shows all keys.
+unknown key 'env.size': an argument of the env's constructor is env.kwargs.NAME, one in evaluations alone env.eval_kwargs.NAME, and other keys have no prefix. `offbeat list settings ppo` shows all keys.
+$ offbeat train ppo CartPole-v1 --eval-kwargs size=3
+--eval-kwargs is not a flag, but a setting: pass --set env.eval_kwargs.size=3
+$ offbeat train ppo CartPole-v1 --set eval_kwargs=3
+eval_kwargs is '3', but a table of numbers, booleans, text, and lists and tables of these is expected: pass, for example, --set env.eval_kwargs.NAME=VALUE
 $ offbeat train ppo CartPole-v1 --set league.window=0
 league.window is '0', but a whole number at least 1 is expected: pass, for example, --set league.window=10
 $ offbeat train ppo CartPole-v1 --set hidden_sizes=64x64

@@ -25,7 +25,7 @@ def by_key(algorithm: str, env: str | None = None) -> dict[str, ListedSetting]:
 
 def test_every_setting_of_every_algorithm_is_listed():
     listed = {key for name in ALGORITHMS for key in by_key(name)}
-    assert setting_names() - listed == {"algorithm", "env", "preset", "league", "kwargs"}
+    assert setting_names() - listed == {"algorithm", "env", "preset", "league", "kwargs", "eval_kwargs"}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -119,6 +119,23 @@ def test_arguments_of_an_env_on_the_command_line_are_toml_values_or_else_text(te
     assert type(config.env.kwargs["size"]) is type(value)
 
 
+def test_arguments_in_evaluations_replace_those_of_the_training_one_by_one(tmp_path):
+    given = parse_assignments(["env.eval_kwargs.size=8", "env.kwargs.size=3", "env.eval_kwargs.part={a = [1]}"])
+    config = resolve("ppo", "CartPole-v1", flags={"kwargs": {"layout": "HWC"}}, assignments=given)
+    assert thawed(config.env.kwargs) == {"size": 3, "layout": "HWC"}
+    in_evaluations = config.env.in_evaluations
+    assert thawed(in_evaluations.kwargs) == {"size": 8, "layout": "HWC", "part": {"a": [1]}}
+    assert in_evaluations.in_evaluations == in_evaluations
+    config.save(tmp_path / "config.toml")
+    assert load(tmp_path / "config.toml") == config
+    assert assignments_of({"env.eval_kwargs.part": {"a": [1]}}) == ["env.eval_kwargs.part={a = [1]}"]
+
+
+def test_an_argument_in_evaluations_that_the_curriculum_sets_is_refused():
+    with pytest.raises(ConfigError, match="eval_kwargs has size, which has no effect"):
+        resolve("ppo", "CartPole-v1", flags={"eval_kwargs": {"size": 8}, "curriculum": ("size 0:2 1:8",)})
+
+
 def test_arguments_of_an_env_round_trip_through_config_toml(tmp_path):
     kwargs: dict[str, Any] = {
         "size": 3,
@@ -149,6 +166,8 @@ def test_arguments_of_an_env_round_trip_through_config_toml(tmp_path):
         ({"env.kwargs.": 1}, "cannot be the name of an argument"),
         ({"env.kwargs.a.b": 1}, "cannot be the name of an argument"),
         ({"env.kwarg.a": 1}, "unknown key 'env.kwarg.a'"),
+        ({"eval_kwargs": {"size": None}}, "--set env.eval_kwargs.NAME=VALUE"),
+        ({"env.eval_kwargs.a b": 1}, "eval_kwargs has 'a b', which cannot be the name of an argument"),
     ],
 )
 def test_arguments_that_are_no_plain_data_are_refused(flags, says):

@@ -44,6 +44,12 @@ SOURCES = Path(offbeat.__file__).parent
         ("pass --set league.window=4 league.k_factor=8", 'pass league={"window": 4, "k_factor": 8}'),
         ("pass --set league.sides=...", 'pass league={"sides": ...}'),
         ("pass --set env.kwargs.size=8", 'pass env_kwargs={"size": 8}'),
+        (
+            "pass --set env.eval_kwargs.size=8 env.kwargs.size=4",
+            'pass eval_kwargs={"size": 8}, env_kwargs={"size": 4}',
+        ),
+        ("pass --set env.eval_kwargs.NAME=VALUE", 'pass eval_kwargs={"NAME": VALUE}'),
+        ("`offbeat resume a --set env.eval_kwargs.on=true`", '`offbeat.resume("a", eval_kwargs={"on": True})`'),
         ("pass --set 'env.kwargs.goal={x = 1, y = 2}'", "pass env_kwargs={\"goal\": {'x': 1, 'y': 2}}"),
         ("pass --env-kwargs 'goal={x = 1, y = 2}'", "pass env_kwargs={\"goal\": {'x': 1, 'y': 2}}"),
         (

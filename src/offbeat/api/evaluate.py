@@ -123,14 +123,14 @@ def evaluate(
 
     Args:
         run: as for `load`; or a loaded policy, or all policies of a run by name.
-        env: the env, as for `train`; None: that of the training, with its settings.
+        env: the env, as for `train`; None: that of the run's evaluations, with its settings.
         episodes: number of whole episodes; None: 20. Each env gets a fixed share of them, so short episodes are not
             preferred. For a policy that infers its task: number of trials; None: one in each test task.
         seed: seed of the envs and of the action sampling.
         sampled: sample the actions instead of taking the most likely ones.
         checkpoint: latest, best or step-<12 digits>, of a run.
         average: evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn.
-        env_kwargs: arguments of the env's constructor that replace those of the training.
+        env_kwargs: arguments of the env's constructor that replace those of the run's evaluations.
         wrappers: wrappers of the env, as for `train`; None: those of the training.
         max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
         max_steps: env steps, over all envs, after which the evaluation ends.

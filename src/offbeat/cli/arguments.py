@@ -17,7 +17,7 @@ from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.flags import flags_of
 from offbeat.config.assignments import parse_assignments
-from offbeat.config.env import EnvConfig
+from offbeat.config.env import ARGUMENT_TABLES, EnvConfig
 from offbeat.config.league import LEAGUE
 from offbeat.config.other_libraries import names_like
 from offbeat.config.registry import ALGORITHMS
@@ -206,7 +206,9 @@ class Usage:
                     changes = _changes_in(words, settings) if value else {}
                     if refused := _refused_change(words, name, setting, changes):
                         return refused
-                return ConfigError(f"{name} is not a flag, but a setting: pass --set {setting}={value or 'VALUE'}")
+                table = ARGUMENT_TABLES.get(setting)
+                assigned = f"{setting}={value or 'VALUE'}" if table is None else f"{table}{value or 'NAME=VALUE'}"
+                return ConfigError(f"{name} is not a flag, but a setting: pass --set {assigned}")
             arguments = () if self._command == "check" else ARGUMENTS
             if any(ours in (*settings, *arguments) for other in names_like(key) for ours in other.ours):
                 algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)

@@ -49,7 +49,7 @@ OtherEnv = Annotated[
     str | None,
     arg(
         metavar="ENV",
-        help="Another env with the same observations and actions. Default: that of the training.",
+        help="Another env with the same observations and actions. Default: that of the run.",
         help_behavior_hint="",
     ),
 ]

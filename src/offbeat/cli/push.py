@@ -39,6 +39,7 @@ class Push:
     def run(self) -> int:
         from offbeat.api.hub.upload import FOLDER, folder_to_upload, push, require_name, require_token
         from offbeat.api.playing.load import chosen_policy, load_for_env
+        from offbeat.api.playing.policies_to_play import policies_to_play
         from offbeat.api.playing.scoring import score
         from offbeat.config.importing import import_modules
         from offbeat.plots.runs import read_run
@@ -55,7 +56,7 @@ class Push:
         name = chosen_policy(policies, self.policy, str(self.run_directory))
         read_run(self.run_directory, "steps")  # a run without returns is refused before its policy plays
         with spinner("playing episodes"):
-            scores = score(policies, episodes=self.episodes, seed=self.seed)
+            scores = score(policies_to_play(policies), episodes=self.episodes, seed=self.seed)
         scores = scores.get("policies", {name: scores})[name]
         if scores["return_mean"] is None:
             raise ConfigError(

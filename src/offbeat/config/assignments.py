@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
-from offbeat.config.env import KWARGS
+from offbeat.config.env import ARGUMENT_PREFIXES
 from offbeat.core.errors import ConfigError
 from offbeat.core.typed_text import argument_text, as_text, value_of
 
@@ -17,7 +17,7 @@ def parse_assignments(items: Iterable[str]) -> dict[str, object]:
         ConfigError: an item has no '=', or a key is given twice.
     """
     texts = _named_texts(items, "--set", "key=value", example="learning_rate=0.001")
-    return {key: value_of(text) if key.startswith(KWARGS) else text for key, text in texts.items()}
+    return {key: value_of(text) if key.startswith(ARGUMENT_PREFIXES) else text for key, text in texts.items()}
 
 
 def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:
@@ -37,7 +37,8 @@ def assignments_of(settings: Mapping[str, object]) -> list[str]:
         settings: key -> value; `keys.flat` turns a table of arguments of the env's constructor into such keys.
     """
     return [
-        f"{key}={argument_text(value) if key.startswith(KWARGS) else as_text(value)}" for key, value in settings.items()
+        f"{key}={argument_text(value) if key.startswith(ARGUMENT_PREFIXES) else as_text(value)}"
+        for key, value in settings.items()
     ]
 
 

@@ -164,7 +164,7 @@ def _reason_against_value(config: Config, key: str, old: object, new: object) ->
 
 def _reason_of_env(key: str, settings: AlgorithmSettings) -> Refusal | None:
     """Return the same for a key of [env]."""
-    if key == "curriculum" or (key in _REWARDS and settings.learns_from == "unrolls"):
+    if key in ("curriculum", "eval_kwargs") or (key in _REWARDS and settings.learns_from == "unrolls"):
         return None
     what = "replay has rewards that were made" if key in _REWARDS else "policy and episodes belong to an env"
     return f"the saved {what} with it", from_weights

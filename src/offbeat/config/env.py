@@ -14,9 +14,18 @@ from typing import Annotated, Any
 from offbeat.config.curriculum import parameters
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
+from offbeat.core.field_texts import syntax_of
 from offbeat.core.fields import Bound, Count, Natural, Positive, Share, in_short
 from offbeat.core.frozen_table import EMPTY, PlainTable
 from offbeat.core.info_names import REDUCTIONS, key_of, score_of
+
+KWARGS = "env.kwargs."
+"""Prefix of a key that sets one of `kwargs`."""
+EVAL_KWARGS = "env.eval_kwargs."
+"""Prefix of a key that sets one of `eval_kwargs`."""
+ARGUMENT_TABLES = {"kwargs": KWARGS, "eval_kwargs": EVAL_KWARGS}
+"""Table of arguments of the env's constructor -> prefix of a key that sets one of them."""
+ARGUMENT_PREFIXES = tuple(ARGUMENT_TABLES.values())
 
 Side = Annotated[int, Bound(16, 4096)]
 """Height or width of images in pixels: at least SMALLEST_IMAGE of core/types.py, which loads NumPy."""
@@ -81,14 +90,13 @@ class EnvConfig:
     kwargs: PlainTable = EMPTY
     """Arguments of the env's constructor: the table [env.kwargs]. On the command line, --env-kwargs NAME=VALUE or
     --set env.kwargs.NAME=VALUE, where the value is read as in TOML, or else is text."""
+    eval_kwargs: PlainTable = EMPTY
+    """Arguments of the env's constructor that replace those of `kwargs` in evaluations, also in `offbeat eval` and
+    `offbeat watch`: the table [env.eval_kwargs]. The spaces must be the same. On the command line, --set
+    env.eval_kwargs.NAME=VALUE."""
 
     def __post_init__(self) -> None:
-        for name in self.kwargs:
-            if not name.isidentifier():
-                raise ConfigError(
-                    f"kwargs has {in_short(name)}, which cannot be the name of an argument of the env's constructor: "
-                    "pass --env-kwargs NAME=VALUE"
-                )
+        self._check_arguments()
         _check_info_metrics(self.info_metrics)
         for wrapper in self.wrappers:
             if not all(wrapper.partition(":")):
@@ -105,7 +113,22 @@ class EnvConfig:
                 f"ignore_observations is {list(self.ignore_observations)}, but keys of the env's observations are "
                 "expected: pass --set ignore_observations=mission,time"
             )
-        parameters(self.curriculum)  # raises ConfigError if a parameter cannot be read
+
+    def _check_arguments(self) -> None:
+        """Refuse names that no argument can have, arguments without effect, and a curriculum that cannot be read."""
+        for table in ARGUMENT_TABLES:
+            for name in getattr(self, table):
+                if not name.isidentifier():
+                    raise ConfigError(
+                        f"{table} has {in_short(name)}, which cannot be the name of an argument of the env's "
+                        f"constructor: pass {syntax_of(table, PlainTable)}"
+                    )
+        for parameter in parameters(self.curriculum):
+            if parameter.name in self.eval_kwargs:
+                raise ConfigError(
+                    f"eval_kwargs has {parameter.name}, which has no effect: in evaluations the curriculum sets it to "
+                    "its last value. Leave it out of one of them"
+                )
 
     def __repr__(self) -> str:
         """Return the settings that differ from their defaults."""
@@ -129,6 +152,11 @@ class EnvConfig:
         if implied is not ANY or adapter_prefix(env_id):  # the adapter itself refuses unsupported settings
             return
         refuse_atari_settings(self, env_id)
+
+    @property
+    def in_evaluations(self) -> EnvConfig:
+        """The settings of the envs of evaluations."""
+        return replace(self, kwargs=PlainTable({**self.kwargs, **self.eval_kwargs}), eval_kwargs=EMPTY)
 
     @property
     def action_repeats(self) -> int:
@@ -199,8 +227,6 @@ ATARI_ONLY = ("repeat_action_probability", "noop_max", "fire_reset", "episodic_l
 
 UNSET = EnvConfig()
 """The table in which no setting is given."""
-KWARGS = "env.kwargs."
-"""Prefix of a key that sets one of `kwargs`."""
 ANY = EnvConfig(frame_stack=1, clip_rewards=False)
 """The defaults of envs that belong to no family."""
 CLASSIC = EnvConfig(

@@ -1,4 +1,4 @@
-"""Keys as `--set` takes them: those of the tables [env.kwargs], [league] and [policies.NAME] have a prefix."""
+"""Keys as `--set` takes them: those of the tables in [env], of [league] and of [policies.NAME] have a prefix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offbeat.config.config import Config
-from offbeat.config.env import KWARGS
+from offbeat.config.env import ARGUMENT_PREFIXES, ARGUMENT_TABLES
 from offbeat.config.league import LEAGUE
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import read
@@ -14,7 +14,7 @@ from offbeat.core.frozen_table import in_toml
 
 POLICIES = "policies."
 """Prefix of the keys policies.NAME.settings.KEY: a policy's own value of a setting."""
-PREFIXES = (KWARGS, LEAGUE, POLICIES)
+PREFIXES = (*ARGUMENT_PREFIXES, LEAGUE, POLICIES)
 """Prefixes of keys of which `--set` sets a value in a table."""
 SETTINGS = "settings"
 DEPTH = 3
@@ -34,9 +34,9 @@ def values_of(config: Config) -> dict[str, object]:
 
 
 def flat(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings with a key for each value of the tables `kwargs` and `league`."""
+    """Return settings with a key for each value of the tables `kwargs`, `eval_kwargs` and `league`."""
     keys = dict(settings)
-    for table, prefix in {"kwargs": KWARGS, "league": LEAGUE}.items():
+    for table, prefix in {**ARGUMENT_TABLES, "league": LEAGUE}.items():
         if isinstance(inner := keys.get(table), Mapping):
             del keys[table]
             keys = {**{f"{prefix}{name}": value for name, value in inner.items()}, **keys}

@@ -8,7 +8,7 @@ from typing import Any
 from offbeat.config.assignments import given_twice
 from offbeat.config.config import Config
 from offbeat.config.config_file import from_tables, settings_class_of
-from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.env import ARGUMENT_PREFIXES, EnvConfig
 from offbeat.config.importing import import_modules
 from offbeat.config.keys import POLICIES, PREFIXES, set_own
 from offbeat.config.league import LEAGUE, LeagueConfig
@@ -81,7 +81,7 @@ def env_config(assignments: Mapping[str, object]) -> EnvConfig:
     """
     keys, where = hints_of(EnvConfig), f"{settings_list('ppo')}, table [env]"
     for key in assignments:
-        if key not in keys and not key.startswith(KWARGS):
+        if key not in keys and not key.startswith(ARGUMENT_PREFIXES):
             raise unknown("key", key, keys, f"Only settings of the env can be given here: see {where}.")
     tables: dict[str, dict[str, Any]] = {}
     _set_given(tables, dict.fromkeys(keys, "env"), assignments, algorithm="ppo", own={})
@@ -178,8 +178,8 @@ def _set_given(
                 raise given_twice(key)
             _refuse_function(key, value, table_of)
             given.add(key)
-            if key.startswith(KWARGS):
-                _set_argument(tables.setdefault("env", {}), key.removeprefix(KWARGS), value)
+            if key.startswith(ARGUMENT_PREFIXES):
+                _set_argument(tables.setdefault("env", {}), key, value)
             elif key.startswith(LEAGUE):
                 tables.setdefault("league", {})[key.removeprefix(LEAGUE)] = value
             elif key.startswith(POLICIES):
@@ -213,10 +213,10 @@ def _league_table(value: object) -> dict[str, Any]:
     )
 
 
-def _set_argument(env: dict[str, Any], name: str, value: object) -> None:
-    """Write one argument of the env's constructor into the table [env]."""
-    kwargs = env.get("kwargs", {})
-    env["kwargs"] = {**read("kwargs", kwargs, hints_of(EnvConfig)["kwargs"]), name: value}
+def _set_argument(env: dict[str, Any], key: str, value: object) -> None:
+    """Write one argument of the env's constructor, env.kwargs.NAME or env.eval_kwargs.NAME, into the table [env]."""
+    _, table, name = key.split(".", 2)
+    env[table] = {**read(table, env.get(table, {}), hints_of(EnvConfig)[table]), name: value}
 
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:

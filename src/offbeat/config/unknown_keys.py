@@ -6,7 +6,7 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import Any
 
-from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.env import EVAL_KWARGS, KWARGS, EnvConfig
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.other_libraries import OtherName, names_like, other_calls
 from offbeat.config.registry import ALGORITHMS
@@ -48,7 +48,10 @@ def unknown_key(
     others = names_like(last)
     owners = [name for name, entry in ALGORITHMS.items() if key in hints_of(entry.config_class())]
     if key.startswith("env."):
-        prefixes = f"an argument of the env's constructor is {KWARGS}NAME, and other keys have no prefix"
+        prefixes = (
+            f"an argument of the env's constructor is {KWARGS}NAME, one in evaluations alone {EVAL_KWARGS}NAME, and "
+            "other keys have no prefix"
+        )
         return ConfigError(f"unknown key {key!r}: {prefixes}. {remedy}")
     if others and (not owners or any(other.key_of(known) in known for other in others)):
         return ConfigError(f"unknown {kind or f'key {key!r}'}. {_translations(others, value, known)} {remedy}")

@@ -55,6 +55,8 @@ FUNCTIONS = {
 _IMPORTING = ("check", "train")
 """Commands whose function has the argument `imports`. The others, which have --import too, have `trust_code`."""
 _KWARGS = "env.kwargs."
+_ARGUMENTS = {_KWARGS: "env_kwargs.", "env.eval_kwargs.": "eval_kwargs."}
+"""Prefix of a key that sets an argument of an env's constructor -> the argument of Python's functions, with a dot."""
 _PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
 NOTATION = re.compile(
     r"(?P<command>`[^`]*`)"
@@ -271,11 +273,9 @@ def _settings(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """
     arguments: dict[str, list[str]] = {}
     for key, value in pairs:
-        is_argument = key.startswith(_KWARGS)
-        table, dot, name = (
-            f"env_kwargs.{key.removeprefix(_KWARGS)}".partition(".") if is_argument else key.partition(".")
-        )
-        code = _literal(value) if is_argument else _python(value)
+        prefix = next(filter(key.startswith, _ARGUMENTS), "")
+        table, dot, name = f"{_ARGUMENTS.get(prefix, '')}{key.removeprefix(prefix)}".partition(".")
+        code = _literal(value) if prefix else _python(value)
         arguments.setdefault(f"{table}{dot}", []).append(f'"{name}": {code}' if dot else code)
     return [
         f"{name[:-1]}={{{', '.join(items)}}}" if name.endswith(".") else f"{name}={items[-1]}"

@@ -12,7 +12,7 @@ from offbeat.config.assignments import env_kwargs_flag, set_flag
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.config.importing import accepted_modules
 
-_NOT_OF_THE_ENV = ("kwargs", "wrappers", "clip_rewards", "reward_scale")
+_NOT_OF_THE_ENV = ("kwargs", "eval_kwargs", "wrappers", "clip_rewards", "reward_scale")
 """Keys of [env] that are no `--set`, or change only what is learned from."""
 _LIBRARIES = ("gymnasium", "ale_py", "offbeat")
 """Packages whose envs are registered without an import by the user."""

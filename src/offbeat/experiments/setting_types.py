@@ -10,7 +10,7 @@ from functools import partial
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
-from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.env import ARGUMENT_PREFIXES, EnvConfig
 from offbeat.config.keys import setting_of
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.registry import algorithm_entry
@@ -69,7 +69,7 @@ def _read(value: object, hint: Any) -> object:
 
 def _is_whole(where: str, key: str, values: Range, hints: Mapping[str, Any]) -> bool:
     if setting_of(key) not in hints:
-        return key.startswith(KWARGS) and values.integers
+        return key.startswith(ARGUMENT_PREFIXES) and values.integers
     kind = kind_of(hints[setting_of(key)])
     if kind not in (int, float, Fraction):
         raise ConfigError(

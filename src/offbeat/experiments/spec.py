@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offbeat.config.env import KWARGS
+from offbeat.config.env import ARGUMENT_TABLES
 from offbeat.config.importing import import_modules
-from offbeat.config.keys import DEPTH, POLICIES, leaves
+from offbeat.config.keys import DEPTH, POLICIES, flat, leaves
 from offbeat.config.league import LEAGUE
 from offbeat.config.other_libraries import names_like, other_calls
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
@@ -231,13 +231,14 @@ def _unknown_key(key: str, value: object, where: str) -> ConfigError:
 
 
 def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table in which `env.kwargs.NAME`, `league.NAME` and `policies.NAME.settings.KEY` are keys.
+    """Return a table in which `env.kwargs.NAME`, `env.eval_kwargs.NAME`, `league.NAME` and
+    `policies.NAME.settings.KEY` are keys.
 
     TOML reads them as tables of tables.
     """
     match table:
-        case {"env": {"kwargs": dict(kwargs), **other}, **rest} if not other:
-            return _with_flat_keys({**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}})
+        case {"env": dict(env), **rest} if env and env.keys() <= ARGUMENT_TABLES.keys():
+            return _with_flat_keys({**rest, **flat(env)})
         case {"league": dict(league), **rest}:
             keys = {f"{LEAGUE}{name}": value for name, value in league.items()}
             return _with_flat_keys({**rest, **(keys or {"league": True})})

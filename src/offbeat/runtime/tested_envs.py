@@ -27,6 +27,7 @@ from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.plan import LeaguePlan
 from offbeat.league.sides import Side, policies_by_agent, sides_of_game
+from offbeat.runtime.evaluation.evaluated_env import require_evaluable
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def tested_env(
 ) -> WorldSpec | EnvSpec:
     """Take a few test steps in one env, and return its spec: that of a world if it has several agents.
 
+    If evaluations have other arguments of the env's constructor, test an env with these too.
+
     Args:
         env_id: the env.
         settings: the table [env].
@@ -64,10 +67,13 @@ def tested_env(
         imports: the modules that the user has imported, for messages.
 
     Raises:
-        ConfigError: the env cannot be made or stepped, or has no tasks, or torch's default dtype is not float32.
+        ConfigError: the env cannot be made or stepped, or has no tasks, or has other spaces in evaluations, or torch's
+            default dtype is not float32.
     """
     with naming_imports(env_id, imports):
         spec = preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
+    if settings.eval_kwargs:
+        require_evaluable(spec, settings, tasks)
     require_default_dtype(env_id)
     return spec
 

@@ -62,7 +62,7 @@ class TrainingLoop(ABC):
         is_free = not exact and not config.runtime.entry.runs_in_order
         concurrent = is_free and config.run.evaluator == "process" and len(cores) > 1
         evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env_spec.agents, each.sides) for each in policies)
-        plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world, config.trials)
+        plan = EvaluationPlan(config.run, config.env.in_evaluations, evaluated, self._parts.world, config.trials)
         make = partial(
             make_evaluator,
             plan,

@@ -57,6 +57,8 @@ def _notes(loaded: LoadedPolicy, scores: Mapping[str, Any]) -> str:
     notes = []
     if loaded.trained.agents:
         notes.append("In the evaluation, other agents of the env acted with the other policies of the same run.")
+    if kwargs := thawed(loaded.trained.env_config.eval_kwargs):
+        notes.append(f"In the evaluation, the env had other arguments than in the training: `{kwargs}`.")
     if (trials := loaded.trained.trials) is not None:
         notes.append(
             f"The policy infers its task. The scores are those of the last of {trials.episodes} episodes in new tasks; "

@@ -143,5 +143,13 @@ def _require_same_world(first: Entrant, other: Entrant) -> None:
 
 
 def _settings_of_games(settings: EnvConfig) -> EnvConfig:
-    """Return the settings of an env without those of learning and metrics, which do not change its games."""
-    return replace(settings, clip_rewards=UNSET.clip_rewards, reward_scale=UNSET.reward_scale, info_metrics=())
+    """Return the settings of an env without those that do not change the games of a match: of learning, metrics and
+    evaluations.
+    """
+    return replace(
+        settings,
+        clip_rewards=UNSET.clip_rewards,
+        reward_scale=UNSET.reward_scale,
+        info_metrics=(),
+        eval_kwargs=UNSET.eval_kwargs,
+    )

@@ -36,13 +36,13 @@ def policies_to_play(
     wrappers: Sequence[str | type[Any]] | None = None,
     trust_code: bool = False,
 ) -> dict[str, LoadedPolicy]:
-    """Return policies by name, with the env that they are to play in.
+    """Return policies by name, with the env that they are to play in: by default, that of the run's evaluations.
 
     Args:
         given: a run, a policy, or several policies.
-        env: another env than that of the training, as for `offbeat.train`; None: that of the training.
+        env: another env than that of the run, as for `offbeat.train`; None: that of the run.
         checkpoint: latest, best or step-<12 digits>, of a run.
-        env_kwargs: arguments of the env's constructor that replace those of the training.
+        env_kwargs: arguments of the env's constructor that replace those of the run's evaluations.
         wrappers: wrappers of the env, as for `offbeat.train`; None: those of the training.
         trust_code: as for `offbeat.load`.
 
@@ -51,8 +51,6 @@ def policies_to_play(
     """
     policies = _loaded(given, checkpoint, trust_code=trust_code)
     changes = env_settings(env_kwargs, wrappers)
-    if env is None and not changes:
-        return policies
     name = None if env is None else name_of_env(env)
     accept(*(() if name is None else (name,)), *(() if wrappers is None else map(name_of_wrapper, wrappers)))
     return {
@@ -120,8 +118,10 @@ def _of_one_run(policies: dict[str, LoadedPolicy]) -> dict[str, LoadedPolicy]:
 
 
 def _in_env(trained: Trained, env: str | None, changes: Mapping[str, object]) -> Trained:
-    """Return what is known of a training, with another env, and with changed settings of the env by key."""
-    settings = trained.env_config
+    """Return what is known of a training, with the env of its evaluations or another one, and with changed settings of
+    the env by key.
+    """
+    settings = trained.env_config.in_evaluations
     if env is not None and env != trained.env:
         settings = replace(settings, kwargs=EMPTY)  # they are those of another constructor
     changed = env_config(changes)

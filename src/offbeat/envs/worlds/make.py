@@ -132,7 +132,9 @@ def make_worlds(
     """
     settings = settings.completed(spec.id)
     limits = Limits(settings.max_episode_steps, cut_after)
-    limited = replace(spec, agents=tuple((name, limits.spec_with_limits(agent, None)) for name, agent in spec.agents))
+    flags = env_flags(spec.id, settings)  # of these worlds: those of an evaluation may have other arguments
+    agents = ((name, replace(limits.spec_with_limits(agent, None), flags=flags)) for name, agent in spec.agents)
+    limited = replace(spec, agents=tuple(agents))
     made = all_or_closed(_require_world(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count))
     with closed_on_error(made):
         worlds = Worlds(
