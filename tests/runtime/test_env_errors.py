@@ -16,7 +16,7 @@ from tests.support.runs import CommandResult, offbeat, small_arguments, small_ru
 
 from offbeat.api.check import check
 from offbeat.api.train import train
-from offbeat.config.env import UNSET
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.envs.make import make_envs
 from offbeat.runtime import tested_envs
@@ -169,7 +169,8 @@ class SetsDefaultDtype(Wave):
 
 
 @pytest.mark.parametrize(
-    "step_env", [lambda env: tested_envs.tested_env(env, UNSET, None, ()), lambda env: check(env, steps=1)]
+    "step_env",
+    [lambda env: tested_envs.tested_env(resolve("ppo", env, flags={}), (), print), lambda env: check(env, steps=1)],
 )
 def test_an_env_that_sets_the_default_dtype_of_torch_is_refused_with_the_remedy(step_env, monkeypatch):
     monkeypatch.setitem(gym.registry, "Float64-v0", EnvSpec("Float64-v0", entry_point=SetsDefaultDtype))

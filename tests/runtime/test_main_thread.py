@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +17,12 @@ from tests.support.runs import wait_until
 import offbeat
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.ppo import PPO
+from offbeat.api.named_code import name_of_env
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import EnvFailed
 from offbeat.envs.testing.worlds import CartPoles
+from offbeat.runtime.runtimes import build
+from offbeat.tuning.auto_layout import with_measured_topology
 
 SMALL: dict[str, Any] = {"steps": 16, "unroll_length": 8, "envs_per_actor": 2, "unrolls_per_batch": 1, "epochs": 1}
 SMALL |= {"hidden_sizes": (8,), "minibatch_size": 16, "eval_every": 0, "checkpoint_every": 0, "progress": "none"}
@@ -27,6 +34,8 @@ LEARNING = f"the learner has made no update for {LIMIT_S} s (stall_timeout_s)"
 CLOSING = f"the envs have not closed for {LIMIT_S} s (stall_timeout_s)"
 LOG: list[Path] = []
 """The log of this test's run."""
+SAID: list[str] = []
+"""The messages of this test, where there is no log."""
 REPORTED: list[str] = []
 """What was reported of this test's run while the main thread waited for it."""
 
@@ -36,6 +45,7 @@ def _one_run_a_test(tmp_path, monkeypatch):
     monkeypatch.setattr("offbeat.runtime.main_thread.CHECK_S", 0.02)
     CountingPPO.counts.clear()
     REPORTED.clear()
+    SAID.clear()
     LOG[:] = [tmp_path / "run/log.txt"]
 
 
@@ -81,6 +91,52 @@ class RaisesAndClosesSlowly(SlowClose):
         return result
 
 
+def wait_until_said() -> None:
+    """Wait until it is reported that an env call takes too long: also in a test of the env, which has no log."""
+    wait_until(lambda: bool(SAID), seconds=60.0)
+
+
+class SlowFirstReset(Wave):
+    """Its first episode starts slowly."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        wait_until_said()
+        return super().reset(seed=seed, options=options)
+
+
+class SlowThirdStep(Wave):
+    """Its third step is slow."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 2:
+            wait_until_said()
+        return super().step(action)
+
+
+class SlowToMake(Wave):
+    """Takes long to make."""
+
+    def __init__(self) -> None:
+        wait_until_said()
+
+
+class SlowWorlds(CartPoles):
+    """Its steps are slow."""
+
+    def step(self, actions: Mapping[str, Any]) -> Any:
+        wait_until_said()
+        return super().step(actions)
+
+
+class SlowOnceTested(Ages):
+    """Is slow in the first step of those after which an env has been tested."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == TRIED:
+            wait_until_said()
+        return super().step(action)
+
+
 class SlowPPO(PPO):
     """Its learning steps are slow."""
 
@@ -107,6 +163,34 @@ def log_of(folder: Path, algorithm: Any = "ppo", env: Any = Wave, **settings: An
     run = offbeat.train(algorithm, env, run_dir=folder / "run", **{**SMALL, **settings})
     assert run.state == "finished"
     return (run.path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("env", "limit", "method"),
+    [
+        (SlowFirstReset, "reset_timeout_s", "reset"),
+        (SlowThirdStep, "step_timeout_s", "step"),
+        (SlowToMake, "reset_timeout_s", "__init__"),
+        (SlowWorlds, "step_timeout_s", "step"),
+    ],
+)
+@pytest.mark.parametrize("runtime", ["serial", "hogwild"])
+def test_an_env_call_that_takes_too_long_before_a_run_is_reported_with_its_place(env, limit, method, runtime):
+    several = {"policies": "shared"} if env is SlowWorlds else {}
+    settings = {"step_timeout_s": 30.0, "reset_timeout_s": 30.0, limit: LIMIT_S, "runtime": runtime, **several}
+    with closing(build(resolve("ppo", name_of_env(env), flags=settings), SAID.append)):
+        pass
+    assert f"did not return in time ({limit})" in SAID[0]
+    assert re.search(rf"it is in {method}, line \d+ of \S*test_main_thread\.py", SAID[0])
+
+
+@pytest.mark.parametrize("runtime", ["threads", "processes"])
+def test_an_env_call_that_takes_too_long_while_auto_layout_measures_is_reported(runtime):
+    settings = {**SMALL, "runtime": runtime, "split": "measured", "step_timeout_s": LIMIT_S}
+    del settings["progress"]
+    with_measured_topology(resolve("ppo", name_of_env(SlowOnceTested), flags=settings), SAID.append)
+    assert SAID[0].startswith(f"{CALL} (step_timeout_s)")
+    assert SAID[0].endswith("With --actors, no envs are measured")
 
 
 def test_a_step_of_an_env_in_the_main_thread_that_takes_too_long_is_reported_with_its_traceback(tmp_path):

@@ -230,16 +230,14 @@ def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_bu
     assert [text.splitlines()[0].rpartition("; ")[2] for text in said] == [
         f"restart {n} of {budget}" for n in range(1, budget + 1)
     ]
-    assert all("while auto layout measured the envs" in text for text in said)
+    assert all("while the envs were measured" in text for text in said)
     assert "raise ConnectionError" in said[0]
 
 
 def test_an_env_that_fails_too_often_during_measurement_ends_the_run_with_a_message(monkeypatch):
     monkeypatch.setattr(Failing, "made", 0)
     monkeypatch.setattr(Failing, "left", 10**9)
-    with pytest.raises(
-        EnvFailed, match=r"while auto layout measured the envs: .*simulator is gone.*budget of 1 is"
-    ) as caught:
+    with pytest.raises(EnvFailed, match=r"while the envs were measured: .*simulator is gone.*budget of 1 is") as caught:
         with_measured_topology(measured("auto_layout/Failing-v0", runtime="processes", restart_budget=1))
     assert "raise ConnectionError" in "".join(caught.value.__notes__)
 

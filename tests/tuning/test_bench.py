@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,7 +24,7 @@ from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.board import Bell
 from offbeat.runtime.runtimes import build
-from offbeat.tuning import bench
+from offbeat.tuning import bench, run_speed
 from offbeat.tuning.bench import Costs, results
 from offbeat.tuning.layouts import MeasuredLayout
 from offbeat.tuning.run_speed import Speed, acting_speed, hogwild_sps, learning_speed
@@ -30,6 +32,9 @@ from offbeat.tuning.run_speed import Speed, acting_speed, hogwild_sps, learning_
 RUNTIMES = ("serial", "threads", "processes")
 COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
 """25,000 env steps/s on one core."""
+MEASURES_LONG = re.compile(
+    r"a learning step and its env steps take about \S+ s, so this measurement takes about \d+ s more"
+)
 
 
 class Tires(Wanderer):
@@ -44,8 +49,26 @@ class Tires(Wanderer):
         return super().step(action)
 
 
-TIRES: Any = Tires
-gym.register("bench/Tires-v0", TIRES)
+class FailsOnce(Wanderer):
+    """The second one of a process fails once: in the main process, that is the first whose costs are measured."""
+
+    made = 0
+    failures = 0
+
+    def __init__(self) -> None:
+        FailsOnce.made += 1
+        self.is_second = FailsOnce.made == 2
+
+    def step(self, action: Any) -> Any:
+        if self.is_second and FailsOnce.failures:
+            FailsOnce.failures -= 1
+            raise RuntimeError("out of breath")
+        return super().step(action)
+
+
+ENVS: dict[str, Any] = {"bench/Tires-v0": Tires, "bench/FailsOnce-v0": FailsOnce}
+for env_id, entry in ENVS.items():
+    gym.register(env_id, entry)
 
 
 def topology(**changes: Any) -> Topology:
@@ -148,6 +171,42 @@ def test_an_env_that_fails_ends_the_benchmark_with_its_error(name):
     with pytest.raises(RunFailed) as caught:
         bench.report(config, 30.0, print)
     assert "out of breath" in str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+
+
+@pytest.mark.usefixtures("measured_briefly")
+def test_an_env_that_fails_while_its_cost_is_measured_is_created_again(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(FailsOnce, "made", 0)
+    monkeypatch.setattr(FailsOnce, "failures", 1)
+    result = bench.report(small(runtime="processes", env="bench/FailsOnce-v0"), 0.0, lambda *text: said.append(text[0]))
+    assert result["achieved_sps"] > 0
+    assert FailsOnce.failures == 0
+    assert "out of breath" in said[0]
+    assert "; restart 1 of 5" in said[0]
+
+
+@pytest.mark.usefixtures("measured_briefly")
+@pytest.mark.parametrize("learning_steps_are_slow", [False, True])
+def test_a_benchmark_that_takes_longer_than_planned_says_how_long(learning_steps_are_slow, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(run_speed, "CLEAR_S", 0.0)
+    monkeypatch.setattr(run_speed, "SLOW_S", -1e9 if learning_steps_are_slow else 1e9)
+    with closing(build(small(runtime="serial"))) as parts:
+        learning_speed(parts, 0.0, lambda *text: said.append(text[0]))
+    assert len(said) == learning_steps_are_slow
+    assert all(MEASURES_LONG.fullmatch(text) for text in said)
+
+
+@pytest.mark.usefixtures("measured_briefly")
+def test_a_benchmark_shows_what_it_measures():
+    shown: list[str] = []
+    bench.report(small(runtime="processes"), 0.0, print, show=shown.append)
+    assert shown == [
+        "measuring the run",
+        "measuring the costs of its parts",
+        "measuring the run with inference workers",
+        "measuring other layouts",
+    ]
 
 
 def test_lock_free_workers_that_cannot_be_made_leave_nothing_open(monkeypatch):

@@ -59,11 +59,11 @@ def test_serial_with_all_envs_in_one_actor_has_one_inference_worker():
 def test_a_layout_is_kept_in_which_actors_and_unrolls_of_a_batch_differ():
     given = config(runtime="processes", actors=2, envs_per_actor=4, unrolls_per_batch=3)
     assert serial_config(given) == given.in_runtime("serial")
-    assert concurrent_config(serial_config(given)) == given
+    assert concurrent_config(serial_config(given), print) == given
 
 
 def test_a_serial_run_is_compared_with_processes_in_the_layout_that_is_best_there():
-    processes = concurrent_config(config(runtime="serial", actors=1, envs_per_actor=8))
+    processes = concurrent_config(config(runtime="serial", actors=1, envs_per_actor=8), print)
     runtime = processes.runtime
     assert (runtime.runtime, runtime.max_lag, runtime.split) == ("processes", 1, "given")
     assert runtime.actors * runtime.envs_per_actor == 8
@@ -71,15 +71,16 @@ def test_a_serial_run_is_compared_with_processes_in_the_layout_that_is_best_ther
 
 def test_a_run_with_a_replay_is_compared_in_its_own_layout():
     given = config("sac", "Pendulum-v1", runtime="serial", actors=2, envs_per_actor=3)
-    assert (concurrent_config(given).runtime.actors, concurrent_config(given).runtime.envs_per_actor) == (2, 3)
-    assert serial_config(concurrent_config(given)).runtime == given.runtime
+    concurrent = concurrent_config(given, print)
+    assert (concurrent.runtime.actors, concurrent.runtime.envs_per_actor) == (2, 3)
+    assert serial_config(concurrent).runtime == given.runtime
 
 
 def test_a_runtime_that_does_not_support_the_config_is_left_out():
     def refuse(_config: Config) -> MeasuredLayout:
         raise ConfigError("an env of a script cannot be sent to another process")
 
-    found = compare(PROCESSES, config(runtime="processes", actors=2), (), refuse)
+    found = compare(PROCESSES, config(runtime="processes", actors=2), (), refuse, print)
     assert found.layouts == [PROCESSES]
     assert found.overlap_gain is None
     assert advice(found, busy=False) == ""
@@ -94,7 +95,7 @@ def test_a_layout_that_fails_is_named_with_its_reason_and_the_others_are_compare
 
     run = config(runtime="processes", actors=2, envs_per_actor=4)
     alone, other = (config(runtime="processes", actors=actors, envs_per_actor=8 // actors) for actors in (1, 4))
-    found = compare(PROCESSES, run, (alone, other), fail_in_serial_and_alone)
+    found = compare(PROCESSES, run, (alone, other), fail_in_serial_and_alone, print)
     assert [layout.actors for layout in found.layouts] == [2, 4]
     assert failures(found.failed).splitlines() == [
         f"  serial, 1 actor x 8 envs failed: {error}",
@@ -108,7 +109,7 @@ def test_envs_that_fail_while_processes_are_chosen_fail_this_layout_alone(monkey
         raise EnvFailed("out of breath")
 
     monkeypatch.setattr("offbeat.tuning.layouts.with_measured_topology", fail)
-    found = compare(SERIAL, config(runtime="serial", actors=1, envs_per_actor=8), (), fail)
+    found = compare(SERIAL, config(runtime="serial", actors=1, envs_per_actor=8), (), fail, print)
     assert found.layouts == [SERIAL]
     assert [(layout.runtime, layout.reason) for layout in found.failed] == [("processes", "out of breath")]
 

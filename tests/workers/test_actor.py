@@ -30,6 +30,7 @@ from offbeat.core.types import (
     env_fields,
 )
 from offbeat.envs.actions import random_actions
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
@@ -40,7 +41,6 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
-from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.inference import Inference
 from offbeat.workers.link import Memory, PolicyWork, Work
 from offbeat.workers.policy_faults import policy_fault

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from offbeat.cli.output import spinner, stdout_to_stderr
+from offbeat.cli.output import changing_spinner, spinner, stdout_to_stderr
 from offbeat.cli.train import RunArguments
 from offbeat.core.errors import ConfigError
+from offbeat.core.messages import once
 from offbeat.core.printing import print_text
 
 if TYPE_CHECKING:
+    from offbeat.runtime.reporting import Notify
     from offbeat.tuning.chosen_layout import ChosenLayout
 
 
@@ -29,7 +32,7 @@ class Bench(RunArguments):
 
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
     """Seconds for which the run is measured, and each layout that it is compared with. Measuring the costs takes about
-    ten seconds more."""
+    ten seconds more. With slow envs or learning steps all of this takes longer, because a run needs a few of them."""
     act_only: bool = False
     """Only act, without a learner."""
     json: bool = False
@@ -48,28 +51,29 @@ class Bench(RunArguments):
             from offbeat.tuning.auto_layout import with_measured_topology
 
             import_compiled(config, _notify)
-        with stdout_to_stderr(), spinner("measuring the cost of acting and learning"):
-            layout = with_measured_topology(config, _notify)
+        notify = once(_notify)
+        with stdout_to_stderr(), changing_spinner(lines=not self.json) as show:
+            if config.runtime.split != "given":
+                show("measuring the cost of acting and learning, to choose the number of actors")
+            layout = with_measured_topology(config, notify)
         if layout.reason and not self.json:
             print_text(layout.reason)
-        with (
-            stdout_to_stderr(),
-            spinner("measuring acting" if self.act_only else "measuring the run, its costs and other layouts"),
-        ):
-            result = self._measured(layout)
+        with stdout_to_stderr(), changing_spinner(lines=not self.json) as show:
+            result = self._measured(layout, notify, show)
         if self.json:
             print(json.dumps(result))
         else:
             print_text(_table(result))
         return 0
 
-    def _measured(self, layout: ChosenLayout) -> dict[str, Any]:
+    def _measured(self, layout: ChosenLayout, notify: Notify, show: Callable[[str], None]) -> dict[str, Any]:
         from offbeat.tuning import bench as measure
 
         if self.act_only:
-            return {"act_only_sps": measure.sampling_sps(layout.config, self.seconds, _notify)}
+            show("measuring acting")
+            return {"act_only_sps": measure.sampling_sps(layout.config, self.seconds, notify)}
         others = () if layout.next_best is None else (layout.next_best,)
-        return measure.report(layout.config, self.seconds, _notify, others)
+        return measure.report(layout.config, self.seconds, notify, others, show)
 
 
 def _notify(text: str, _details: str = "") -> None:

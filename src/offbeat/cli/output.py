@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from functools import partial
 from time import monotonic
 
-from offbeat.core.printing import can_redraw
+from offbeat.core.messages import ignore
+from offbeat.core.printing import can_redraw, print_text
 
 STDOUT, STDERR = 1, 2
 LINE_EVERY_S = 10.0
@@ -67,6 +69,21 @@ def _lines_of_progress(name: str) -> Callable[[int, int], None]:
             print(f"{name}: {done} of {total}", file=sys.stderr)
 
     return update
+
+
+@contextmanager
+def changing_spinner(*, lines: bool) -> Iterator[Callable[[str], None]]:
+    """Show a spinner on standard error until the block ends, and yield the function that sets its text.
+
+    `lines`: whether each text is a line where no spinner can be drawn.
+    """
+    if not can_redraw(sys.stderr):
+        yield partial(print_text, stream=sys.stderr) if lines else ignore
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield status.update
 
 
 def spinner(text: str, *, shown: bool = True) -> AbstractContextManager[object]:

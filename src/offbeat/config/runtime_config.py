@@ -106,7 +106,8 @@ class RuntimeConfig:
     """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
     the learner if the actors can use all cores. Not for serial or ray."""
     step_timeout_s: Seconds = 60.0
-    """Seconds after which a call of a worker's envs counts as hung. In serial the run continues, with a message."""
+    """Seconds after which a call of a worker's envs counts as hung. In serial, and in the test of an env
+    before each run, a message is shown, and nothing ends the call."""
     reset_timeout_s: Seconds = 300.0
     """The same for a call in which an episode starts or the state is saved."""
     stall_timeout_s: Seconds = 120.0

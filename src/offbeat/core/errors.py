@@ -10,6 +10,7 @@ import difflib
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
 from offbeat.core.argument_notation import as_shown
@@ -187,6 +188,19 @@ def user_traceback(error: BaseException) -> str:
         del frames[0]
     whole.stack[:] = frames
     return "".join(whole.format()).rstrip() if frames or isinstance(error, SyntaxError) else ""
+
+
+def place_in_user_code(frame: FrameType) -> str:
+    """Return where a thread is: the first line outside of offbeat that offbeat has called, or that of the thread.
+
+    Args:
+        frame: the current frame of the thread.
+    """
+    frames = traceback.extract_stack(frame)
+    called = 1 + max((index for index, each in enumerate(frames) if _CALLERS[0] in each.filename), default=-1)
+    named = [each for each in frames[called:] if not any(part in each.filename for part in _CALLERS)]
+    place = (named or frames[-1:])[0]
+    return f"{place.name}, line {place.lineno} of {place.filename}"
 
 
 def with_traceback_of(error: E, cause: BaseException) -> E:

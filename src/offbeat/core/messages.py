@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., None])
 
 
 def ignore(*_messages: object) -> None:
     """Show no message."""
 
 
-def once(notify: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that shows messages with `notify`, the same text only once."""
-    return cache(notify)
+def once(notify: F) -> F:
+    """Return a function that shows messages with `notify`, the same message only once."""
+    return cast(F, cache(notify))

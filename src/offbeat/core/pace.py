@@ -57,6 +57,11 @@ class Pace(ABC):
         return 1
 
     @property
+    def transitions_before_learning(self) -> int:
+        """Transitions that are collected before the first update; 0 without a replay."""
+        return 0
+
+    @property
     def versions(self) -> int:
         """Number of versions of the weights that tickets in flight may need."""
         return self.lag + 1
@@ -219,6 +224,10 @@ class ReplayPace(Pace):
     @property
     def lag(self) -> int:
         return self.max_ahead
+
+    @property
+    def transitions_before_learning(self) -> int:
+        return self.warmup
 
     def due(self, valid: int) -> int:
         """Updates that ``valid`` inserted transitions make due: floor(r * max(0, valid - W))."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from offbeat.config.resolve import resolve
 from offbeat.config.trust import modules_of, policies_code
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of, without_full_stop
 from offbeat.core.files import replace_file
+from offbeat.core.printing import print_text
 from offbeat.core.toml_files import read_toml
 from offbeat.core.typed_text import as_text, change_text
 from offbeat.experiments.search import Range, Values
@@ -162,7 +165,8 @@ def try_envs(trials: list[Trial], spec: Spec, *, kind: str = "trial", elsewhere:
         config, envs = trial.config, _envs_of(trial)
         try:
             if envs not in specs:
-                specs[envs] = tested_env(*envs, (*spec.caller_imports, *spec.imports))
+                imports = (*spec.caller_imports, *spec.imports)
+                specs[envs] = tested_env(config, imports, partial(print_text, stream=sys.stderr))
             tested = columns_of(config, specs[envs])
             found.append(tested)
             require_sources(tested.config, {name: _policy_spec(tested, name) for name in tested.policies})

@@ -53,21 +53,35 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
 
     Args:
         config: all settings.
-        notify: is called with a message if the run needs much memory, or a league has sides that nobody named.
+        notify: is called with a message if the run needs much memory, a league has sides that nobody named, or a call
+            of the tested env takes too long.
         shared: whether slots, weights and board are in shared memory, for actors in other processes.
 
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
     require_inference_devices(config)
-    tested = tested_envs(config)
-    made: list[Closable] = []
+    return parts_of_tested(tested_envs(config, notify), notify, shared=shared)
+
+
+def parts_of_tested(tested: TestedEnvs, notify: Callable[[str], None], *, shared: bool) -> PacedParts:
+    """Build the same parts for envs that were tested.
+
+    Args:
+        tested: the tested envs, with the config.
+        notify: is called with a message if the run needs much memory, or a league has sides that nobody named.
+        shared: as for `build_paced`.
+
+    Raises:
+        ConfigError: the spaces of the env or the device do not suit the settings, or there is not enough memory.
+    """
+    config, made = tested.config, list[Closable]()
     with closed_on_error(made):
         storages = {name: PrivateStorage() for name in tested.policies}
         policies = []
         for name, env in tested.policies.items():
             sides = tested.league.sides_of(name) if tested.league else ()
-            policies.append(policy_parts(tested.config, env, name, storages[name], sides))
+            policies.append(policy_parts(config, env, name, storages[name], sides))
             made.append(policies[-1].algorithm)
         plan = plan_of(tested, policies, _actor_threads(config, policies))
         _require_memory(plan, notify)

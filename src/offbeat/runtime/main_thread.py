@@ -18,11 +18,12 @@ from time import monotonic
 import numpy as np
 
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.errors import place_in_user_code
 from offbeat.core.threads import join_all, start_thread
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.reporting import Notify
-from offbeat.workers.env_calls import EnvCallWatch
 
 CHECK_S = 0.25
 """Seconds between two checks."""
@@ -55,6 +56,8 @@ class MainThreadWatch:
     def __init__(self, runtime: RuntimeConfig) -> None:
         """Make a watch with the time limits in `runtime`."""
         self._env_s, self._stall_s = (runtime.step_timeout_s, runtime.reset_timeout_s), runtime.stall_timeout_s
+        self.has_log = False
+        """Whether a log gets the stack of the thread. If not, a message says where the thread is."""
         self._deadline = Deadline(np.zeros(ROW))
         self._watched: _Watched | None = None
         self._thread = 0
@@ -133,18 +136,16 @@ class MainThreadWatch:
             if stalls.has_stalled(0) and not progresses and time != notified:
                 notified = time
                 self._deadline.name_env(env_called_by(self._thread), time)
-                watched.notify(self._message(watched), self._stack())
+                self._notify(watched)
 
-    def _message(self, watched: _Watched) -> str:
+    def _notify(self, watched: _Watched) -> None:
+        """Notify the user, with the stack of the thread for the log."""
         problem = watched.problem or f"the main thread {self._deadline.reason}"
-        return (
-            f"{problem}, and a thread cannot be killed. If it hangs, {watched.advice}; log.txt says where it is"
-            f"{watched.remedy}"
-        )
-
-    def _stack(self) -> str:
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - the documented way to other threads' frames
-        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+        where = "log.txt says where it is" if self.has_log or frame is None else f"it is in {place_in_user_code(frame)}"
+        stack = "" if frame is None else "".join(traceback.format_stack(frame))
+        text = f"{problem}, and a thread cannot be killed. If it hangs, {watched.advice}; {where}{watched.remedy}"
+        watched.notify(text, stack)
 
 
 class _EnvCalls:

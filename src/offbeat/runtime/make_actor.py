@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.worlds.contract import PoliciesOf
@@ -14,7 +15,6 @@ from offbeat.runtime.gate import first_ticket
 from offbeat.runtime.plan import ActorSnapshot, Plan, PolicyPlan
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
-from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.inference import Inference, PolicyInference
 from offbeat.workers.seated_columns import SeatedColumns
 from offbeat.workers.seats import Seats

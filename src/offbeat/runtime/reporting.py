@@ -15,6 +15,15 @@ class Notify(Protocol):
         """Show and log `text`; only log `details`."""
 
 
+def without_details(notify: Callable[[str], None]) -> Notify:
+    """Return a `Notify` for the time in which a run has no log."""
+
+    def notify_of_text(text: str, _details: str = "", /) -> None:
+        notify(text)
+
+    return notify_of_text
+
+
 class Reporting(NamedTuple):
     """The functions that are called when processes of a run change."""
 

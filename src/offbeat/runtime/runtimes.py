@@ -27,7 +27,7 @@ class Runtime(Protocol):
 
         Args:
             config: all settings.
-            notify: is called with a message if the run needs much memory.
+            notify: is called with a message if the run needs much memory, or a call of the tested env takes too long.
 
         Raises:
             ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.

@@ -5,20 +5,19 @@ The checks need these columns: policies and agents, sides of a league, shards, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
-from offbeat.config.env import EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.config.policy_agents import owners
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import ConfigError
-from offbeat.core.tasks import TaskSample
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
 from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
@@ -28,6 +27,8 @@ from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.plan import LeaguePlan
 from offbeat.league.sides import Side, policies_by_agent, sides_of_game
 from offbeat.runtime.evaluation.evaluated_env import require_evaluable
+from offbeat.runtime.main_thread import MainThreadWatch
+from offbeat.runtime.reporting import without_details
 
 
 @dataclass(frozen=True)
@@ -44,36 +45,39 @@ class TestedEnvs:
     """The league of the run, if it has one."""
 
 
-def tested_envs(config: Config) -> TestedEnvs:
+def tested_envs(config: Config, notify: Callable[[str], None]) -> TestedEnvs:
     """Take a few test steps in one env, and return which columns each policy has.
+
+    Args:
+        config: all settings.
+        notify: is called with a message about an env call that takes too long.
 
     Raises:
         ConfigError: `tested_env` or `columns_of` refuses the env.
     """
-    return columns_of(config, tested_env(config.run.env, config.env, config.tasks, config.run.imports))
+    return columns_of(config, tested_env(config, config.run.imports, notify))
 
 
-def tested_env(
-    env_id: str, settings: EnvConfig, tasks: TaskSample | None, imports: Sequence[str]
-) -> WorldSpec | EnvSpec:
-    """Take a few test steps in one env, and return its spec: that of a world if it has several agents.
+def tested_env(config: Config, imports: Sequence[str], notify: Callable[[str], None]) -> WorldSpec | EnvSpec:
+    """Take a few test steps in one env, in this process, and return its spec: that of a world if it has several agents.
 
     If evaluations have other arguments of the env's constructor, test an env with these too.
 
     Args:
-        env_id: the env.
-        settings: the table [env].
-        tasks: the tasks that a run samples from the env; None: it uses no tasks.
+        config: has the env, the tasks that the run samples from it, and the time limits of its calls.
         imports: the modules that the user has imported, for messages.
+        notify: is called with a message about an env call that takes longer than its limit. Nothing can end it.
 
     Raises:
         ConfigError: the env cannot be made or stepped, or has no tasks, or has other spaces in evaluations, or torch's
             default dtype is not float32.
     """
-    with naming_imports(env_id, imports):
-        spec = preflight_world(env_id, settings) or preflight(env_id, settings, tasks=tasks)
-    if settings.eval_kwargs:
-        require_evaluable(spec, settings, tasks)
+    env_id, settings, tasks = config.run.env, config.env, config.tasks
+    with closing(MainThreadWatch(config.runtime)) as main_thread, naming_imports(env_id, imports):
+        watch = main_thread.env_calls(without_details(notify))
+        spec = preflight_world(env_id, settings, watch=watch) or preflight(env_id, settings, tasks, watch)
+        if settings.eval_kwargs:
+            require_evaluable(spec, settings, tasks, watch)
     require_default_dtype(env_id)
     return spec
 

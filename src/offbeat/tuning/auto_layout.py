@@ -7,28 +7,29 @@ The measurement has its own random streams, and its objects are discarded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 from offbeat.config.config import Config
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.core.threads import set_thread_count
 from offbeat.core.types import F32, EnvSpec
 from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.metrics.text import counted
-from offbeat.models.acting import make_policy
-from offbeat.runtime.assembly import build_paced, topology_of
-from offbeat.runtime.devices import set_up_device
-from offbeat.runtime.make_actor import envs_of
+from offbeat.models.acting import ActingPolicy, make_policy
+from offbeat.runtime.assembly import parts_of_tested, topology_of
+from offbeat.runtime.devices import require_inference_devices, set_up_device
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import Plan
+from offbeat.runtime.tested_envs import tested_envs
 from offbeat.tuning.chosen_layout import ChosenLayout
-from offbeat.tuning.costs import Cost, EnvStepper, MeasuredPolicy, act_cost, first_learn_cost, learn_cost
+from offbeat.tuning.costs import Cost, MeasuredPolicy, act_cost, first_learn_cost, learn_cost
+from offbeat.tuning.env_costs import EnvCosts
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs
 from offbeat.tuning.recorded_envs import RecordedEnvs, random_slot
 from offbeat.workers.actor import Actor
@@ -48,6 +49,8 @@ LEARN_S = 0.2
 """Seconds for measuring how one number of threads learns."""
 LONG_STEP_S = 2.0
 """Seconds from which on a learning step is not repeated: only the first one is measured, though it is a bit slower."""
+REMEDY = ". With --actors, no envs are measured"
+"""What to do if an env call hangs while it is measured."""
 UPDATE_US = 3000.0
 """Smallest CPU time of an update, in microseconds, for which more learner threads are tried. In shorter updates,
 threads mostly wait for each other."""
@@ -106,7 +109,8 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = ignor
 
     Args:
         config: all settings.
-        notify: called with a message when an env fails during the measurement and is created again.
+        notify: called with a message when an env fails during the measurement and is created again, or when one of its
+            calls takes too long.
 
     Returns:
         The config with the chosen topology and `split` 'given'. If nothing was measured, `config` itself.
@@ -120,7 +124,8 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = ignor
     set_thread_count(config.blas_threads)
     set_up_device(config)
     keep_freed_memory()
-    parts = build_paced(config, ignore, shared=False)
+    require_inference_devices(config)
+    parts = parts_of_tested(tested_envs(config, notify), ignore, shared=False)
     try:
         candidates = _measure(parts, notify)
     finally:
@@ -183,16 +188,17 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
         learn = learn_cost(parts, 0, LEARN_S)
     else:
         notify(f"a learning step takes about {seconds:.0f} s, so this measurement takes longer than usual")
-    candidates = [
-        Candidate(
-            replace(topology, actors=actors),
-            env,
-            act,
-            learn,
-            _inference_costs(parts.plan, weights, actors) if topology.inference_workers else None,
-        )
-        for actors, env, act in _acting_costs(parts, _EnvCosts(parts, weights, notify), weights, topology.cores)
-    ]
+    with closing(EnvCosts(parts, _loaded_policies(parts, weights), notify, REMEDY)) as envs:
+        candidates = [
+            Candidate(
+                replace(topology, actors=actors),
+                env,
+                act,
+                learn,
+                _inference_costs(parts.plan, weights, actors) if topology.inference_workers else None,
+            )
+            for actors, env, act in _acting_costs(parts, _EnvCosts(envs), weights, topology.cores)
+        ]
     if runtime.learner_threads is None and learn.cpu * runtime.batch_rows >= UPDATE_US * updates:
         return [*candidates, *_with_more_threads(parts, candidates)]
     return candidates
@@ -235,47 +241,22 @@ def _acting_costs(
 class _EnvCosts:
     """Measures increasing numbers of envs. After `ENVS_S` seconds it returns the last measured cost."""
 
-    def __init__(self, parts: PacedParts, weights: Sequence[F32], notify: Callable[[str], None]) -> None:
-        self._plan, self._notify = parts.plan, notify
-        self._budget = parts.config.runtime.restart_budget
-        self._failures = 0
-        self._policies = {policy.name: make_policy(policy.spec) for policy in parts.policies}
-        for policy, vector in zip(self._policies.values(), weights, strict=True):
-            policy.load(vector)
-        self._until = perf_counter() + ENVS_S
-        self._setup_s = 0.0
-        """Seconds per env that the creation and reset of the last envs took."""
+    def __init__(self, envs: EnvCosts) -> None:
+        self._envs, self._until = envs, perf_counter() + ENVS_S
         self._last: Cost | None = None
 
     def cost(self, count: int, groups: int) -> Cost:
-        if self._last is None or perf_counter() + count * self._setup_s < self._until:
-            self._last = self._measure_with_retries(count, groups)
+        if self._last is None or perf_counter() + count * self._envs.setup_s < self._until:
+            self._last = self._envs.cost(count, groups, STEPS_S)
         return self._last
 
-    def _measure_with_retries(self, count: int, groups: int) -> Cost:
-        """Measure. If the envs fail, create them again, as often as an actor may be restarted."""
-        while True:
-            try:
-                return self._measure(count, groups)
-            except (EnvFailed, ConfigError) as error:
-                self._failures += 1
-                what = f"while auto layout measured the envs: {error}"
-                if self._failures > self._budget:
-                    message = f"{what}; the restart_budget of {self._budget} is used up"
-                    raise with_notes_of(EnvFailed(message), error) from error
-                lines = getattr(error, "__notes__", []) if self._failures == 1 else []
-                self._notify("\n".join([f"{what}; restart {self._failures} of {self._budget}", *lines]))
 
-    def _measure(self, count: int, groups: int) -> Cost:
-        start = perf_counter()
-        role = f"measure, attempt {self._failures}" if self._failures else "measure"
-        envs = envs_of(self._plan, count, groups, role)
-        with ExitStack() as closing:
-            for columns in envs.values():
-                closing.callback(columns.close)
-            stepper = EnvStepper([(envs[name], policy) for name, policy in self._policies.items()], self._plan.run.seed)
-            self._setup_s = (perf_counter() - start) / count
-            return stepper.cost(STEPS_S)
+def _loaded_policies(parts: PacedParts, weights: Sequence[F32]) -> list[ActingPolicy]:
+    """Return the acting policy of each policy, with its weights."""
+    policies = [make_policy(policy.spec) for policy in parts.policies]
+    for policy, vector in zip(policies, weights, strict=True):
+        policy.load(vector)
+    return policies
 
 
 def _inference_costs(plan: Plan, weights: Sequence[F32], actors: int) -> InferenceCosts:

@@ -7,11 +7,12 @@ c_env, c_act and c_learn are the CPU times of all threads in microseconds per en
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from statistics import median
+from time import perf_counter
 from typing import Any, TypeVar
 
 from offbeat.config.config import Config
@@ -22,17 +23,17 @@ from offbeat.core.threads import set_blas_thread_count
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.devices import set_up_device
-from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.reporting import Notify
 from offbeat.runtime.runtimes import build
-from offbeat.tuning.costs import EnvStepper, MeasuredPolicy, act_cost, learn_cost
+from offbeat.tuning.costs import Cost, MeasuredPolicy, act_cost, learn_cost
+from offbeat.tuning.env_costs import EnvCosts
 from offbeat.tuning.inference_costs import InferenceCosts, gain_text, inference_costs, with_workers, without_workers
 from offbeat.tuning.layouts import LayoutComparison, MeasuredLayout, advice, compare, layout_of
 from offbeat.tuning.message_costs import message_results
 from offbeat.tuning.other_load import is_busy, other_cores
 from offbeat.tuning.recorded_envs import random_slot
-from offbeat.tuning.run_speed import Speed, acting_speed, hogwild_sps, learning_speed
+from offbeat.tuning.run_speed import SLOW_S, Speed, acting_speed, hogwild_sps, learning_speed
 
 Measured = TypeVar("Measured")
 SECONDS = 2.0
@@ -73,7 +74,13 @@ class Costs:
         )
 
 
-def report(config: Config, seconds: float, notify: Notify, others: Sequence[Config] = ()) -> dict[str, Any]:
+def report(
+    config: Config,
+    seconds: float,
+    notify: Notify,
+    others: Sequence[Config] = (),
+    show: Callable[[str], None] = ignore,
+) -> dict[str, Any]:
     """Train for `seconds`, then measure the costs with the trained policy, and return `results`.
 
     The order matters, because the cost of an env step depends on the policy: if episodes are short, the envs are reset
@@ -82,8 +89,10 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     Args:
         config: the config of the run.
         seconds: seconds of each run.
-        notify: called with a message when an env fails and is created again.
+        notify: called with a message when an env fails and is created again, when one of its calls takes too long, and
+            when a measurement takes much longer than `seconds`.
         others: configs with other layouts in the same runtime, to be compared with it.
+        show: called with what is measured next.
 
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
@@ -91,10 +100,12 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     other_load = other_cores()
     set_up_device(config)
     keep_freed_memory()
+    show("measuring the run")
     hogwild = hogwild_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
-    with _built(config if hogwild is None else config.of_worker(0)) as parts:
+    with _built(config if hogwild is None else config.of_worker(0), notify) as parts:
         one_worker = speed = learning_speed(parts, seconds, notify)
-        costs, threads = _costs(parts, speed.last_step), parts.threads
+        show("measuring the costs of its parts")
+        costs, threads = _costs(parts, speed.last_step, notify), parts.threads
     if hogwild is not None:
         speed = replace(one_worker, sps=hogwild, agent_sps=one_worker.agent_sps / one_worker.sps * hogwild)
     several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
@@ -102,26 +113,32 @@ def report(config: Config, seconds: float, notify: Notify, others: Sequence[Conf
     busy = is_busy(other_load, topology.cores)
     result = results(topology, costs, speed, other_load) | several_agents
     if costs.inference is not None:
-        result |= _inference_results(config, topology, costs, speed, seconds, busy=busy)
+        show(
+            "measuring the run without inference workers"
+            if config.runtime.uses_inference
+            else "measuring the run with inference workers"
+        )
+        result |= _inference_results(config, topology, costs, speed, seconds, notify, busy=busy)
     run = layout_of(config, threads, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
     if hogwild is not None:
         in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker.sps)
         compared = LayoutComparison(run, serial=in_turn, concurrent=run)
     else:
-        compared = compare(run, config, others, partial(_measured_layout, costs, seconds))
+        show("measuring other layouts")
+        compared = compare(run, config, others, partial(_measured_layout, costs, seconds, notify), notify)
     return result | compared.results() | {"advice": advice(compared, busy=busy)}
 
 
-def _measured_layout(costs: Costs, seconds: float, config: Config) -> MeasuredLayout:
+def _measured_layout(costs: Costs, seconds: float, notify: Notify, config: Config) -> MeasuredLayout:
     """Run with another layout for `seconds`, and return what the costs predict for it beside its speed."""
-    with _built(config) as parts:
+    with _built(config, notify) as parts:
         topology = topology_of(config, parts.threads)
-        achieved = learning_speed(parts, seconds, ignore).sps
+        achieved = learning_speed(parts, seconds, notify).sps
     return layout_of(config, topology.learner_threads, costs.speed_model(topology).attainable_sps, achieved)
 
 
 def _inference_results(
-    config: Config, topology: Topology, costs: Costs, speed: Speed, seconds: float, *, busy: bool
+    config: Config, topology: Topology, costs: Costs, speed: Speed, seconds: float, notify: Notify, *, busy: bool
 ) -> dict[str, Any]:
     """Run once more, with inference workers if this run had none, or without them, and return the comparison.
 
@@ -131,8 +148,8 @@ def _inference_results(
     uses = config.runtime.uses_inference
     runtime = (without_workers if uses else with_workers)(config.runtime)
     try:
-        with _built(replace(config, runtime=runtime)) as parts:
-            other = learning_speed(parts, seconds, ignore).sps
+        with _built(replace(config, runtime=runtime), notify) as parts:
+            other = learning_speed(parts, seconds, notify).sps
     except RunFailed as error:
         return {"inference": f"not compared, because the run with inference={runtime.inference} failed: {error}"}
     actor_sps, worker_sps = (other, speed.sps) if uses else (speed.sps, other)
@@ -153,9 +170,9 @@ def _inference_results(
     }
 
 
-def _built(config: Config) -> closing[PacedParts]:
+def _built(config: Config, notify: Notify) -> closing[PacedParts]:
     """Build a run, whose parts are closed at the end of the block."""
-    return closing(build(config))
+    return closing(build(config, notify))
 
 
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
@@ -171,30 +188,24 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
         )
     set_up_device(config)
     keep_freed_memory()
-    with _built(config) as parts:
+    with _built(config, notify) as parts:
         return acting_speed(parts, seconds, notify).sps
 
 
 # --- the cost of each part ----------------------------------------------------------------------------------
 
 
-def _costs(parts: PacedParts, step: int) -> Costs:
+def _costs(parts: PacedParts, step: int, notify: Notify) -> Costs:
     """Measure each part alone, with the weights that were published after `step` and the data of its batch."""
-    run, runtime = parts.config.run, parts.config.runtime
+    runtime = parts.config.runtime
     acting = _acting_policies(parts, step)
-    envs = envs_of(parts.plan, runtime.envs_per_actor, runtime.env_groups, role="measure")
-    with ExitStack() as stack:
-        for columns in envs.values():
-            stack.callback(columns.close)
-        stepper = EnvStepper(
-            [(columns, policy.loaded()) for columns, policy in zip(envs.values(), acting, strict=True)], run.seed
-        )
+    with closing(EnvCosts(parts, [policy.loaded() for policy in acting], notify)) as envs:
         measures = (
-            partial(_with_actor_threads, parts, stepper.cost),
+            partial(_with_actor_threads, parts, partial(envs.cost, runtime.envs_per_actor, runtime.env_groups)),
             partial(_with_actor_threads, parts, partial(act_cost, acting)),
             partial(learn_cost, parts, step),
         )
-        rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
+        rounds = _rounds(measures, notify)
     env, act, learn = (median(cost.cpu for cost in costs) for costs in zip(*rounds, strict=True))
     return Costs(
         env,
@@ -205,6 +216,16 @@ def _costs(parts: PacedParts, step: int) -> Costs:
         env_wait=median(cost.time - min(cost.cpu, cost.time) for cost, _, _ in rounds),
         inference=_with_actor_threads(parts, partial(_inference_costs, parts, acting), SECONDS / ROUNDS),
     )
+
+
+def _rounds(measures: Sequence[Callable[[float], Cost]], notify: Notify) -> list[list[Cost]]:
+    """Measure all costs in turn, `ROUNDS` times. If they are slow to measure, say how long it takes."""
+    started = perf_counter()
+    first = [measure(SECONDS / ROUNDS) for measure in measures]
+    left = (ROUNDS - 1) * (perf_counter() - started)
+    if left > len(measures) * SECONDS + SLOW_S:
+        notify(f"measuring the costs takes about {left:.0f} s more")
+    return [first, *([measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS - 1))]
 
 
 def _inference_costs(parts: PacedParts, acting: Sequence[MeasuredPolicy], seconds: float) -> InferenceCosts | None:

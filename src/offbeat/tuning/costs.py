@@ -26,6 +26,7 @@ from offbeat.core.seeding import key_of, stream
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Acted, Array, EnvSpec, Policy, Tree
 from offbeat.core.visits import Visits
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
@@ -170,25 +171,32 @@ class EnvStepper:
     The policies matter, because the cost of an env step depends on the episodes: short ones are reset more often.
     """
 
-    def __init__(self, policies: Sequence[tuple[Envs, Policy]], seed: int) -> None:
+    def __init__(self, policies: Sequence[tuple[Envs, Policy]], seed: int, watch: EnvCallWatch) -> None:
         """Reset the envs.
 
         Args:
             policies: the columns of each policy, and the policy, in the order of the run's policies.
             seed: seed of the run.
+            watch: is notified of each env call.
         """
+        self._watch, self._resets = watch, False
+        watch.enter(resets=True)
         self._columns = [
             _SteppedColumns(envs, policy, stream(seed, "measure", *key_of(index)))
             for index, (envs, policy) in enumerate(policies)
         ]
+        watch.leave()
 
     def cost(self, seconds: float) -> Cost:
         """Step all columns for `seconds`, at least once, and return the cost."""
         meter, env_steps, until = Meter(), 0, perf_counter() + seconds
         while not env_steps or perf_counter() < until:
             actions = [columns.act() for columns in self._columns]
+            self._watch.enter(resets=self._resets)
             with meter:
                 outcomes = self._step(actions)
+            self._watch.leave()
+            self._resets = any(bool(outcome.ended.any()) for of_columns in outcomes for outcome in of_columns)
             for columns, of_columns in zip(self._columns, outcomes, strict=True):
                 columns.add(of_columns)
             env_steps += sum(_env_steps_of(outcome) for outcome in outcomes[0])

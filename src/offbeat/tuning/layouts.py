@@ -109,8 +109,12 @@ def serial_config(config: Config) -> Config:
     return replace(serial, runtime=one_actor)
 
 
-def concurrent_config(config: Config) -> Config:
+def concurrent_config(config: Config, notify: Callable[[str], None]) -> Config:
     """Return the config of the same work in processes, in the layout that is best there by its measured costs.
+
+    Args:
+        config: the config of the run.
+        notify: as for `with_measured_topology`.
 
     Raises:
         ConfigError: processes do not support the config.
@@ -123,7 +127,7 @@ def concurrent_config(config: Config) -> Config:
     runtime = replace(runtime, max_lag=runtime.max_lag or runtime.entry.default_max_lag)
     if runtime.lag == "bounded" and runtime.batch_unrolls == runtime.actors:
         runtime = replace(runtime, split="measured")
-    return with_measured_topology(replace(processes, runtime=runtime)).config
+    return with_measured_topology(replace(processes, runtime=runtime), notify).config
 
 
 def layout_of(config: Config, threads: int, predicted_sps: float, achieved_sps: float) -> MeasuredLayout:
@@ -142,7 +146,9 @@ Measure = Callable[[Config], MeasuredLayout]
 """Measures the layout of a config."""
 
 
-def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measure: Measure) -> LayoutComparison:
+def compare(
+    run: MeasuredLayout, config: Config, others: Sequence[Config], measure: Measure, notify: Callable[[str], None]
+) -> LayoutComparison:
     """Measure the run in the other kind of runtime, and in `others`. A layout that fails is named in the result.
 
     Args:
@@ -150,10 +156,11 @@ def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measu
         config: its config.
         others: configs of other layouts in its runtime.
         measure: measures the layout of a config.
+        notify: as for `with_measured_topology`.
     """
     in_order = config.runtime.entry.runs_in_order
     try:
-        counterpart = _in_processes(config, measure) if in_order else _measured(serial_config(config), measure)
+        counterpart = _in_processes(config, measure, notify) if in_order else _measured(serial_config(config), measure)
     except ConfigError:  # this runtime does not support the config
         counterpart = None
     more = [_measured(other, measure) for other in others]
@@ -164,10 +171,10 @@ def compare(run: MeasuredLayout, config: Config, others: Sequence[Config], measu
     return LayoutComparison(run, serial, concurrent, measured, failed)
 
 
-def _in_processes(config: Config, measure: Measure) -> MeasuredLayout | FailedLayout:
+def _in_processes(config: Config, measure: Measure, notify: Callable[[str], None]) -> MeasuredLayout | FailedLayout:
     """Measure a serial run in processes. Their layout is chosen with the envs, which may fail there already."""
     try:
-        chosen = concurrent_config(config)
+        chosen = concurrent_config(config, notify)
     except RunFailed as error:
         return _failed(config.in_runtime("processes"), error)
     return _measured(chosen, measure)

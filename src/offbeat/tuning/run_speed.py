@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,16 +17,20 @@ from offbeat.core.messages import ignore
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.gate import NO_PAUSE
-from offbeat.runtime.hogwild.parts import build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.message_traffic import MessageTraffic, SendsMessages
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.reporting import Notify, Reporting
-from offbeat.runtime.runtimes import acting_of
+from offbeat.runtime.runtimes import acting_of, build
 from offbeat.tuning.costs import counted_for
 from offbeat.tuning.message_costs import MessageCosts
 from offbeat.workers.learner import Learned
+
+CLEAR_S = 2.0
+"""Seconds after which a run's learning steps tell how long its measurement takes."""
+SLOW_S = 5.0
+"""Seconds by which a measurement may take longer than planned without a message."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def _speed(
     Args:
         parts: the parts of the run.
         seconds: duration of the measurement.
-        notify: called with a message when an env fails and is created again.
+        notify: called with a message when an env fails and is created again, and when this takes long.
         publish: publishes the weights with which the run starts.
         steps_of: runs learning steps.
     """
@@ -92,10 +97,13 @@ def _speed(
         if parts.league is not None:
             parts.league.start()
         acting.start([None] * parts.config.runtime.actors)
-        with closing(steps_of(acting)) as steps:
+        with closing(steps_of(acting)) as endless:
+            at_least = parts.pace.versions + 1
+            transitions = len(parts.trained) * parts.pace.transitions_before_learning
+            steps = _announced(endless, 1.1 * seconds, at_least + 1, transitions, notify)
             warm = [
                 *takewhile(lambda step: not step.ends_warmup, steps),
-                *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
+                *_run_for(seconds / 10, steps, at_least=at_least),
             ]
             before = _traffic(acting)
             timed = _run_for(seconds, steps, at_least=1)
@@ -118,6 +126,34 @@ def _speed(
     )
 
 
+def _announced(
+    steps: Iterator[_Step], seconds: float, at_least: int, transitions: int, notify: Notify
+) -> Iterator[_Step]:
+    """Yield learning steps; once it is clear that they take much longer than planned, say how long.
+
+    Args:
+        steps: the learning steps.
+        seconds: the planned duration.
+        at_least: number of learning steps after the warm-up of a replay that are made in any case.
+        transitions: transitions of that warm-up, of all policies together.
+        notify: called with the message, at most once.
+    """
+    started, said, collected = perf_counter(), False, 0
+    for number, step in enumerate(steps, 1):
+        collected += step.agent_steps
+        took = step.ended - started
+        if not said and took >= CLEAR_S:
+            said = True
+            needed = at_least + (math.ceil(transitions * number / collected) if collected else 0)
+            left = took / number * (needed - number)
+            if took + left > seconds + SLOW_S:
+                notify(
+                    f"a learning step and its env steps take about {took / number:.2g} s, so this measurement takes "
+                    f"about {left:.0f} s more"
+                )
+        yield step
+
+
 def _traffic(acting: Acting) -> MessageTraffic:
     return acting.traffic() if isinstance(acting, SendsMessages) else MessageTraffic()
 
@@ -132,7 +168,7 @@ def _traffic_since(before: MessageTraffic, acting: Acting) -> MessageTraffic:
 def hogwild_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
     with (
-        closing(build_hogwild(config, ignore)) as parts,
+        closing(build(config, notify)) as parts,
         closing(WorkerPool(parts, Reporting(notify, ignore))) as pool,
     ):
         board = parts.board

@@ -17,9 +17,10 @@ from offbeat.core.closing import close_all
 from offbeat.core.errors import EnvFailed
 from offbeat.core.saved_state import NotSavable
 from offbeat.core.seeding import key_of, stream
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.metrics.timings import ACTOR_WAIT, INFERENCE_WAIT, Timings
 from offbeat.workers.columns import PolicyColumns
-from offbeat.workers.env_calls import EnvCalls, EnvCallWatch
+from offbeat.workers.env_calls import EnvCalls
 from offbeat.workers.inference import Inference
 from offbeat.workers.link import Link, Work
 from offbeat.workers.seats import Seats

@@ -16,9 +16,9 @@ import numpy as np
 from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import Array, Policy, Tree
+from offbeat.envs.call_watch import EnvCallWatch, Unwatched
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.models.stacks import Stacks
-from offbeat.workers.env_calls import EnvCallWatch, Unwatched
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
 from offbeat.workers.mixture import Mixture, SeatedMixture

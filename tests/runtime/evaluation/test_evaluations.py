@@ -34,6 +34,7 @@ from offbeat.config.env import CLASSIC
 from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.core.errors import RunFailed
+from offbeat.envs.call_watch import Unwatched
 from offbeat.runtime import supervisor
 from offbeat.runtime.evaluation import schedule as evaluations
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
@@ -41,7 +42,6 @@ from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.launch import start_worker
 from offbeat.runtime.run_metrics import RunMetrics
 from offbeat.runtime.runtimes import build
-from offbeat.workers.env_calls import Unwatched
 
 ENVS = ("tests.sample_envs.evaluated_envs",)
 EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": ENVS}

@@ -14,6 +14,7 @@ from tests.support.thorough import thorough
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
+from offbeat.envs.call_watch import Unwatched
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
@@ -24,7 +25,6 @@ from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.shared_state import SharedStorage
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.workers.actor import Actor
-from offbeat.workers.env_calls import Unwatched
 from offbeat.workers.learner import Learned, Learner
 
 # --- learners that stand in for each other ------------------------------------------------------------------

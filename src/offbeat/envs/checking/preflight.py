@@ -11,6 +11,7 @@ from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, ConfigError, EnvFailed, with_notes_of
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import NO_DECISION, EnvSpec
+from offbeat.envs.call_watch import EnvCallWatch, Unwatched
 from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rows import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
@@ -25,20 +26,25 @@ STEPS = 8
 """Number of random env steps."""
 
 
-def preflight(env_id: str, settings: EnvConfig = UNSET, tasks: TaskSample | None = None) -> EnvSpec:
+def preflight(
+    env_id: str, settings: EnvConfig = UNSET, tasks: TaskSample | None = None, watch: EnvCallWatch | None = None
+) -> EnvSpec:
     """Take a few random steps in one column, before a run creates anything; return the env's spec.
 
     Args:
         env_id: Id of the env, as for `make_envs`.
         settings: The table [env].
         tasks: The tasks that the run samples from the env; None: it uses no tasks.
+        watch: Is notified of each env call.
 
     Raises:
         ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
     """
+    watch = watch or Unwatched()
     try:
-        with started(env_id, 1, "preflight", settings, tasks) as (envs, first):
-            rollout(envs, first, STEPS)
+        with started(env_id, 1, "preflight", settings, tasks, watch) as (envs, first):
+            rollout(envs, first, STEPS, watch)
+            watch.enter(resets=True)
             require_savable(env_id, {"": envs})
             return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.reports_no_decision)
     except EnvFailed as error:
@@ -46,17 +52,28 @@ def preflight(env_id: str, settings: EnvConfig = UNSET, tasks: TaskSample | None
 
 
 def preflight_world(
-    env_id: str, settings: EnvConfig = UNSET, steps: int = STEPS, *, saves: bool = True
+    env_id: str,
+    settings: EnvConfig = UNSET,
+    steps: int = STEPS,
+    *,
+    saves: bool = True,
+    watch: EnvCallWatch | None = None,
 ) -> WorldSpec | None:
     """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
 
-    `saves`: whether its state will be saved in checkpoints.
+    Args:
+        env_id: Id of the env.
+        settings: The table [env].
+        steps: Number of random env steps.
+        saves: Whether its state will be saved in checkpoints.
+        watch: Is notified of each env call.
 
     Raises:
         ConfigError: the env cannot be made or has no parameter of the curriculum, or in these steps it raises an
             exception or returns NaN or a wrong shape.
     """
-    settings = settings.completed(env_id)
+    settings, watch = settings.completed(env_id), watch or Unwatched()
+    watch.enter(resets=True)
     world = make_world(env_id, settings.kwargs)
     if world is None:
         return None
@@ -68,7 +85,9 @@ def preflight_world(
             curriculum = parameters(settings.curriculum)
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
             worlds.set_progress(0.0)
-            rollouts(worlds.envs, {agent: envs.reset() for agent, envs in worlds.envs.items()}, steps)
+            reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
+            rollouts(worlds.envs, reset, steps, watch=watch)
+            watch.enter(resets=True)
             if saves:
                 require_savable(env_id, worlds.envs)
             waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())

@@ -14,6 +14,7 @@ from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import INFO_MASK, Tree
 from offbeat.envs.actions import random_actions
+from offbeat.envs.call_watch import EnvCallWatch, Unwatched
 from offbeat.envs.checking.parts import SEED, same_actions
 from offbeat.envs.contract import Envs, InfoSignals
 from offbeat.envs.failures import column_failed
@@ -23,28 +24,42 @@ from offbeat.envs.rows import named
 
 @contextmanager
 def started(
-    env_id: str, columns: int, role: str, settings: EnvConfig, tasks: TaskSample | None = None
+    env_id: str,
+    columns: int,
+    role: str,
+    settings: EnvConfig,
+    tasks: TaskSample | None = None,
+    watch: EnvCallWatch | None = None,
 ) -> Iterator[tuple[Envs, Tree]]:
     """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it.
+
+    `watch`: is notified of the calls up to the first row, and of the end of the envs.
 
     Raises:
         EnvFailed: an info has a mask, but not that of the first decision. It is raised at the end, too.
     """
+    watch = watch or Unwatched()
     make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, tasks=tasks)
+    watch.enter(resets=True)
     with closing(make()) as envs:
         envs.set_progress(0.0)
         first = envs.reset()
         if _may_get_a_mask(envs):
-            _wait(envs)
+            _wait(envs, watch)
             first = envs.reset()
         if not _offers_mask(envs):
+            watch.leave()
             yield envs, first
+            watch.enter(resets=True)
             if _offers_mask(envs):
                 raise column_failed(envs.spec, 0, LATE_MASK)
             return
     with closing(make(info_mask=True)) as envs:
         envs.set_progress(0.0)
-        yield envs, envs.reset()
+        first = envs.reset()
+        watch.leave()
+        yield envs, first
+        watch.enter(resets=True)
 
 
 LONGEST_WAIT = 1000
@@ -66,11 +81,12 @@ def _may_get_a_mask(envs: Envs) -> bool:
     return bool(envs.next_no_decision.any())
 
 
-def _wait(envs: Envs) -> None:
+def _wait(envs: Envs, watch: EnvCallWatch) -> None:
     """Step envs until a mask appears, or until all columns have had a decision."""
     assert isinstance(envs, InfoSignals)
     random, waits = stream(SEED, "first decision"), envs.next_no_decision.copy()
     for _ in range(LONGEST_WAIT):
+        watch.enter(resets=True)
         envs.send(random_actions(envs.spec.action, envs.spec.columns, random))
         envs.recv()
         waits &= envs.next_no_decision
@@ -78,12 +94,12 @@ def _wait(envs: Envs) -> None:
             return
 
 
-def rollout(envs: Envs, first: Tree, steps: int, stepped: Callable[[], None] = lambda: None) -> Tree:
+def rollout(envs: Envs, first: Tree, steps: int, watch: EnvCallWatch | None = None) -> Tree:
     """Take the same random actions in all columns; return the rows, name -> [steps + 1, N, ...], the first included.
 
-    `stepped` is called after each step.
+    `watch`: is notified of each step.
     """
-    return rollouts({"": envs}, {"": first}, steps, stepped)[""]
+    return rollouts({"": envs}, {"": first}, steps, watch=watch)[""]
 
 
 def rollouts(
@@ -91,6 +107,7 @@ def rollouts(
     first: Mapping[str, Tree],
     steps: int,
     stepped: Callable[[], None] = lambda: None,
+    watch: EnvCallWatch | None = None,
 ) -> dict[str, Tree]:
     """Take the same random actions in all columns of each agent; return the rows of each by name, [steps + 1, N, ...].
 
@@ -99,9 +116,13 @@ def rollouts(
         first: the row to start from, by agent. Parts that it does not have are 0 in the rows.
         steps: number of steps, at least 1.
         stepped: is called after each step.
+        watch: is notified of each step.
     """
-    (rows,) = rollouts_in_turn([(columns, first)], steps, stepped)
-    return rows
+    taken = _Rollout(columns, first, watch)
+    for _ in range(steps):
+        taken.step()
+        stepped()
+    return taken.rows()
 
 
 def rollouts_in_turn(
@@ -127,15 +148,27 @@ def rollouts_in_turn(
 class _Rollout:
     """Envs by agent that take random actions, and their rows so far."""
 
-    def __init__(self, columns: Mapping[str, Envs], first: Mapping[str, Tree]) -> None:
+    def __init__(
+        self, columns: Mapping[str, Envs], first: Mapping[str, Tree], watch: EnvCallWatch | None = None
+    ) -> None:
         self._columns, self._random = columns, stream(SEED, "check actions")
         self._rows = {agent: [_copied(first[agent])] for agent in columns}
+        self._watch = watch or Unwatched()
+        self._resets = False
+        """Whether an episode may start in the next step."""
 
     def step(self) -> None:
+        actions = {
+            agent: same_actions(envs.spec, self._rows[agent][-1], self._random) for agent, envs in self._columns.items()
+        }
+        self._watch.enter(resets=self._resets)
         for agent, envs in self._columns.items():
-            envs.send(same_actions(envs.spec, self._rows[agent][-1], self._random))
-        for agent, envs in self._columns.items():
-            self._rows[agent].append(_copied(named(envs.recv())))
+            envs.send(actions[agent])
+        outcomes = {agent: envs.recv() for agent, envs in self._columns.items()}
+        self._watch.leave()
+        self._resets = any(bool(outcome.ended.any()) for outcome in outcomes.values())
+        for agent, outcome in outcomes.items():
+            self._rows[agent].append(_copied(named(outcome)))
 
     def rows(self) -> dict[str, Tree]:
         return {agent: _stacked(own) for agent, own in self._rows.items()}

@@ -7,24 +7,29 @@ from offbeat.core.errors import ConfigError, with_notes_of
 from offbeat.core.frozen_table import thawed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, in_brief
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.worlds.contract import WorldSpec
 
 
-def require_evaluable(spec: WorldSpec | EnvSpec, settings: EnvConfig, tasks: TaskSample | None) -> None:
+def require_evaluable(
+    spec: WorldSpec | EnvSpec, settings: EnvConfig, tasks: TaskSample | None, watch: EnvCallWatch
+) -> None:
     """Take a few test steps in an env of the evaluations, and refuse one with other spaces than in the training.
 
     Args:
         spec: the spec of the env of the training.
         settings: the table [env].
         tasks: the tasks that a run samples from the env; None: it uses no tasks.
+        watch: is notified of each env call.
 
     Raises:
         ConfigError: the env cannot be made or stepped with `eval_kwargs`, or its agents or spaces differ.
     """
     given, own = thawed(settings.eval_kwargs), settings.in_evaluations
     try:
-        evaluated = preflight_world(spec.id, own, saves=False) or preflight(spec.id, own, tasks=tasks)
+        world = preflight_world(spec.id, own, saves=False, watch=watch)
+        evaluated = world or preflight(spec.id, own, tasks, watch)
     except ConfigError as error:
         raise with_notes_of(ConfigError(f"in evaluations, with eval_kwargs {given}: {error}"), error) from error
     if difference := _difference(_agents(spec), _agents(evaluated)):

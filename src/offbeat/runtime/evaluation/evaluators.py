@@ -15,6 +15,7 @@ from offbeat.config.config import Config
 from offbeat.core.closing import close_all, closed_on_error
 from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
 from offbeat.core.threads import higher_niceness
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.sending import NotSendable
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
@@ -31,7 +32,6 @@ from offbeat.runtime.launch import sent_code, start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.supervisor import Supervisor
-from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.episodes import Evaluation
 
 Vectors = Mapping[str, NDArray[np.float32]]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.core.tasks import Trials
+from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.env_calls import EnvCallWatch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
 from offbeat.workers.evaluator import PlayOptions

@@ -96,12 +96,12 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
 
     Args:
         config: all settings.
-        notify: is called with a message if the run needs much memory.
+        notify: is called with a message if the run needs much memory, or if a call of the tested env takes too long.
 
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
-    tested = tested_envs(config)
+    tested = tested_envs(config, notify)
     (env,) = tested.policies.values()
     plans, initial = _plans_and_initial_values(config, tested, env)
     policy_plan = plans[0].policy
