@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.support.thorough import thorough
 
 import offbeat
 from offbeat.config.runtimes import RUNTIMES
+from offbeat.metrics.progress import Silent
+from offbeat.metrics.status import Status
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 
 HOGWILD: dict[str, Any] = {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}
@@ -51,6 +54,24 @@ def test_a_function_receives_every_metrics_line(tmp_path):
     seen: list[dict[str, Any]] = []
     run = small_run(tmp_path / "run", callbacks=[seen.append], eval_every=1000, eval_episodes=2)
     assert seen == lines_of(run.path)
+
+
+class Noting(Silent):
+    """A progress view that notes the seconds of work besides training."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def update(self, status: Status) -> None:
+        self.seconds.append(status.other_work_s)
+
+
+def test_the_status_of_a_run_has_the_time_of_its_callbacks(tmp_path, monkeypatch):
+    view = Noting()
+    monkeypatch.setattr("offbeat.api.train.view_on_stderr", lambda _kind: view)
+    slow = callback("on_metrics", lambda _self: time.sleep(0.1))
+    run = small_run(tmp_path / "run", callbacks=[slow], log_every=256)
+    assert view.seconds[-1] >= 0.1 * (len(lines_of(run.path)) - 1)  # the last line may follow the last status
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {

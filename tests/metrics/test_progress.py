@@ -92,6 +92,20 @@ def test_time_in_which_the_run_was_suspended_does_not_count():
     assert rates.eta_s(2050) == pytest.approx(1000 / 10, rel=0.05)
 
 
+def test_callbacks_evaluations_and_checkpoints_count_though_nothing_is_shown_meanwhile():
+    rates, now, env_steps, other_work_s = Rates(), 0.0, 0, 0.0
+    rates.add(now, env_steps, 0)
+    for _ in range(10):  # a video is recorded for 20 seconds after each 40 seconds of training
+        for _ in range(400):
+            now, env_steps = now + 0.1, env_steps + 10
+            rates.add(now, env_steps, 0, other_work_s)
+        now, other_work_s = now + 20.0, other_work_s + 20.0
+        rates.add(now, env_steps, 0, other_work_s)
+        assert rates.over(300.0)[0] == pytest.approx(4000 / 60, rel=0.02)
+    rates.add(now + 1000.0, env_steps, 0, other_work_s)
+    assert rates.over(300.0)[0] == pytest.approx(4000 / 60, rel=0.02), "the run was suspended"
+
+
 def test_long_learning_steps_count_though_nothing_is_shown_meanwhile():
     rates = Rates()
     for cycle in range(5):  # a second of acting, then a learning step of 20 seconds

@@ -18,6 +18,7 @@ from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.status import Status
 from offbeat.metrics.timings import Timings
+from offbeat.runtime.observer import Observer
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_metrics import RunMetrics
 from offbeat.runtime.run_services import RunServices
@@ -33,7 +34,7 @@ def parts() -> Iterator[Parts]:
 def metrics_of(parts: Parts, runtime: str = "processes", **services: Any) -> RunMetrics:
     """Return the metrics of a run as if it had this runtime, with two actors on four cores."""
     recorder = Recorder([], Topology(RUNTIMES[runtime], 2, 1, 4, max_lag=1))
-    usual = {**dict.fromkeys(RunServices._fields), "recorder": recorder}
+    usual = {**dict.fromkeys(RunServices._fields), "recorder": recorder, "observer": Observer()}
     all_services: Any = SimpleNamespace(**usual | services)
     return RunMetrics(parts, all_services, tuple)
 
@@ -51,6 +52,17 @@ def test_the_report_of_a_resumed_run_names_only_the_restarts_since_the_resume(pa
     assert metrics.bottleneck.startswith("actor-bound: ")
     metrics.show("saving", Counters(), metrics.bottleneck, None)
     assert (shown[0].actor_wait_fraction, shown[0].learner_wait_fraction) == (0.0, 0.9)
+
+
+def test_the_status_has_the_time_of_evaluations_checkpoints_and_callbacks(parts):
+    shown: list[Status] = []
+    observer = Observer()
+    observer.seconds = 4.0
+    signals = SimpleNamespace(received=None)
+    metrics = metrics_of(parts, show_status=shown.append, signals=signals, observer=observer)
+    parts.timings.merge({"learn": 8.0, "evaluate": 1.0, "checkpoint": 2.0})
+    metrics.show("training", Counters(), "", None)
+    assert shown[0].other_work_s == 7.0
 
 
 @pytest.mark.parametrize("updates", [0, 1])
