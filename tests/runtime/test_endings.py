@@ -31,7 +31,9 @@ from tests.support.thorough import thorough
 from offbeat.api.resume import resume
 from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
+from offbeat.metrics.timings import KINDS
 from offbeat.run_directory import checkpoint
+from offbeat.run_directory.store import CheckpointStore
 from offbeat.runtime import signals
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, Result
 from offbeat.runtime.evaluation.plan import EvaluationPlan
@@ -139,6 +141,23 @@ LAST_EVALUATION: dict[str, Any] = {
     "runtime": "serial",
 }
 """The only evaluation is that at the end of the run."""
+
+
+@pytest.mark.parametrize("end", [{"stop_at": 420}, {"steps": 448}])
+def test_the_times_of_the_last_line_are_those_of_one_thread_in_serial_however_long_the_last_save_takes(
+    end, tmp_path, monkeypatch
+):
+    save = CheckpointStore.save
+
+    def save_slowly(store: CheckpointStore, env_steps: int, saved: checkpoint.Checkpoint, names: Any) -> Path:
+        time.sleep(2.0)
+        return save(store, env_steps, saved, names)
+
+    monkeypatch.setattr(CheckpointStore, "save", save_slowly)
+    lines = lines_of(small_run(tmp_path / "run", **end, log_every=256, log_every_s=1000.0).path)
+    assert len(lines) == 2
+    for line in lines:
+        assert 0 < sum(line[f"time_{kind}"] for kind in KINDS) < 1.01
 
 
 def env_steps_of(run: Path) -> Any:

@@ -108,10 +108,10 @@ class RunMetrics:
         due_by_time = self.wall_time - self._line_at >= seconds
         return due_by_time or crosses(before.env_steps, counters.env_steps, self._run.log_interval)
 
-    def write(self, counters: Counters, *, ends_period: bool) -> None:
-        """Write a metrics line and call the callbacks; `ends_period`: see `Recorder.line`."""
+    def write(self, counters: Counters, timings: Timings, *, ends_period: bool) -> None:
+        """Write a metrics line and call the callbacks. The arguments are those of `Recorder.line`."""
         self._line_at = counters.wall_time_s
-        self.line = self._known = self.recorder.line(counters, self.timings(), ends_period=ends_period)
+        self.line = self._known = self.recorder.line(counters, timings, ends_period=ends_period)
         self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
         self.recorder.add_callback_metrics(self._observer.metrics_written(self.line), self._observer.owner_of)
 

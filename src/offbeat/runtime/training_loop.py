@@ -21,6 +21,7 @@ from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.status import FirstBatch, Phase
 from offbeat.metrics.text import rounded
+from offbeat.metrics.timings import Timings
 from offbeat.runtime.evaluation.evaluators import make_evaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.evaluation.schedule import Evaluations
@@ -243,9 +244,10 @@ class TrainingLoop(ABC):
         is_new = any(last.get(name) != value for name, value in vars(self.counters).items() if name not in _TIMES)
         if due:
             self._write_renewed_line()
+        timings = self.metrics.timings()  # those of the counters: the time of this checkpoint is in no line
         self._save()
         if not due and (is_new or evaluated):
-            self._write_line()
+            self._write_line(timings)
 
     # --- evaluation -----------------------------------------------------------------------------------------
 
@@ -309,11 +311,12 @@ class TrainingLoop(ABC):
     def _write_renewed_line(self, *, ends_period: bool = True) -> None:
         """Write a metrics line with updated counters."""
         self._renew_counters()
-        self._write_line(ends_period=ends_period)
+        self._write_line(self.metrics.timings(), ends_period=ends_period)
 
-    def _write_line(self, *, ends_period: bool = True) -> None:
+    def _write_line(self, timings: Timings, *, ends_period: bool = True) -> None:
+        """Write a metrics line with the counters; `timings`: those of the time of the counters."""
         self._line_is_pending = self._line_is_pending and not ends_period
-        self.metrics.write(self.counters, ends_period=ends_period)
+        self.metrics.write(self.counters, timings, ends_period=ends_period)
         self._planned_ending = self._planned_ending or self._ending_by_callback()
 
     def _bottleneck(self) -> str:
