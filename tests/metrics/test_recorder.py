@@ -205,7 +205,11 @@ def test_added_metrics_are_restored_by_a_resume():
 
 
 @pytest.mark.parametrize(
-    "name", ["sps", "temperature_of_mine", "info/wind_mean", "memory/actor-0_mb", "policies/mine/elo", "twice", ""]
+    "name",
+    [
+        *("sps", "speed/sps", "temperature_of_mine", "learning/temperature_of_mine", "learning/policy_loss"),
+        *("info/wind_mean", "memory/actor-0_mb", "policies/mine/elo", "twice", "learning/twice", ""),
+    ],
 )
 def test_an_added_metric_with_the_name_of_another_is_refused(name):
     recorder = Recorder([])
@@ -214,6 +218,11 @@ def test_an_added_metric_with_the_name_of_another_is_refused(name):
     recorder.add_callback_metrics({"twice": 1.0}, owner_of)
     with pytest.raises(RunFailed, match=f"'{name}', which is {'the name of another metric' if name else 'empty'}"):
         recorder.add_callback_metrics({name: 1.0}, owner_of)
+
+
+def test_added_metrics_with_the_same_tag_are_refused():
+    with pytest.raises(RunFailed, match="'learning/mine', which is the name of another metric"):
+        Recorder([]).add_callback_metrics({"mine": 1.0, "learning/mine": 2.0}, owner_of)
 
 
 def test_names_of_the_run_are_all_that_a_line_has_before_a_learning_step_gave_any():

@@ -12,7 +12,7 @@ from tests.support.replay_runs import small_sac
 from tests.support.runs import lines_of, offbeat, small_arguments, small_run
 
 from offbeat.api.resume import resume
-from offbeat.metrics.sinks import tag_of
+from offbeat.metrics.names import tag_of
 
 CURIOUS: dict[str, Any] = {"imports": ("tests.sample_envs.curious_envs",)}
 ROWS = {"unroll_length": 8, "steps": 512}

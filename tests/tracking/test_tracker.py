@@ -40,7 +40,7 @@ from tests.support.wandb_server import wandb_server
 
 from offbeat import ConfigError, resume
 from offbeat.config.resolve import resolve
-from offbeat.metrics.sinks import tag_of
+from offbeat.metrics.names import tag_of
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.tracking import tracker
 from offbeat.tracking.follower import NEW_LINE, STATES

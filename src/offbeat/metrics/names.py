@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from offbeat.core.info_names import INFO
 from offbeat.metrics.process_memory import PREFIX as MEMORY
 from offbeat.metrics.timings import KINDS
@@ -169,6 +171,17 @@ _OF_ALGORITHMS = ("learning", "dqn", "sac", "tasks")
 _OF_RUN = frozenset(name for group, names in GROUPS.items() if group not in _OF_ALGORITHMS for name in names)
 
 
+@lru_cache(maxsize=1024)
+def tag_of(name: str) -> str:
+    """Return a metric's name with its group as a prefix, which viewers use as sections: 'speed/sps'."""
+    if "/" in name:  # an info metric, the memory of a child, or a callback's number with its own section
+        return name
+    return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
+
+
+_TAGS_OF_RUN = frozenset(map(tag_of, _OF_RUN))
+
+
 def is_of_run(name: str) -> bool:
-    """Whether the run itself writes a metric of this name: no algorithm and no callback can give it."""
-    return name in _OF_RUN or name.startswith(_PREFIXES_OF_RUN)
+    """Whether the run itself writes a metric with this name or tag: no algorithm and no callback can give it."""
+    return name in _OF_RUN or name in _TAGS_OF_RUN or name.startswith(_PREFIXES_OF_RUN)

@@ -19,7 +19,7 @@ from offbeat.metrics.checks import refused_name
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.episode_window import EpisodeWindow, metrics_of_all
 from offbeat.metrics.info_metrics import InfoMetrics
-from offbeat.metrics.names import METRICS, is_of_run
+from offbeat.metrics.names import METRICS, is_of_run, tag_of
 from offbeat.metrics.period_metrics import PeriodMetrics
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.speed_model import Topology
@@ -147,11 +147,13 @@ class Recorder:
         self._evaluation |= numbers
 
     def _refuse_taken(self, names: Iterable[str], owner_of: OwnerOf) -> None:
-        """Refuse a name that a callback has given to a metric, if another metric of the run has it."""
+        """Refuse a name that a callback has given to a metric, if another metric of the run has it or its tag."""
+        known = (METRICS, self._given, self._evaluation, self._period.values)
+        taken = {tag_of(name) for metrics in known for name in metrics}
         for name in names:
-            taken = any(name in metrics for metrics in (self._given, self._evaluation, METRICS, self._period.values))
-            if taken or not name or is_of_run(name):
+            if tag_of(name) in taken or not name or is_of_run(name):
                 raise refused_name(owner_of(name), name)
+            taken.add(tag_of(name))
 
     def evaluation_failed(self) -> None:
         """Count an evaluation without a result."""

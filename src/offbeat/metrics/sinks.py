@@ -7,13 +7,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
-from offbeat.metrics.names import GROUPS
+from offbeat.metrics.names import tag_of
 
 Line = dict[str, float | None]
 """One line of metrics: name -> value; None if the value is not known yet."""
@@ -111,14 +110,6 @@ class TensorBoard:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-@lru_cache(maxsize=1024)
-def tag_of(name: str) -> str:
-    """Return a metric's name with its group as a prefix, which viewers use as sections: 'speed/sps'."""
-    if "/" in name:  # an info metric, the memory of a child, or a callback's number with its own section
-        return name
-    return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
 
 
 def read_metrics(path: GivenPath, wanted: Callable[[str], bool] | None = None) -> list[dict[str, Any]]:

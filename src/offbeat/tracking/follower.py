@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offbeat.core.errors import RunFailed
-from offbeat.metrics.sinks import Line, tag_of
+from offbeat.metrics.names import tag_of
+from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.child_main import ChildContext
 from offbeat.tracking.starters import STARTERS, StartedRun, TrackerLaunch
