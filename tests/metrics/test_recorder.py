@@ -10,6 +10,7 @@ import pytest
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import RunFailed
+from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.names import METRICS, is_of_run
 from offbeat.metrics.recorder import Recorder
@@ -134,6 +135,16 @@ def test_learning_metrics_are_averaged_and_lag_keeps_minimum_and_maximum():
     line = recorder.line(at(3), Timings())
     assert line["policy_loss"] == 2.0
     assert (line["policy_lag_min"], line["policy_lag_mean"], line["policy_lag_max"]) == (0.0, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("policy", [DEFAULT_POLICY, "red"])
+def test_metrics_of_an_encoder_are_averaged_whatever_their_names_are(policy):
+    recorder = Recorder([])
+    for value in (1.0, 2.0, 6.0):
+        metrics = {"epsilon": value, "encoder/epsilon": value, "encoder/critic/policy_lag_max": value}
+        recorder.add_learning_step(metrics, policy)
+    line = recorder.line(at(3), Timings())
+    assert [line[policy_key(policy, name)] for name in metrics] == [6.0, 3.0, 3.0]
 
 
 def test_ratings_and_counts_of_a_league_are_the_newest_ones():

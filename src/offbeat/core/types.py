@@ -57,6 +57,11 @@ def policy_key(policy: str, name: str = "") -> str:
     return name if policy == DEFAULT_POLICY else f"policies/{policy}/{name}"
 
 
+def without_policy(key: str) -> str:
+    """Return the name from which `policy_key` has made a key, of any policy."""
+    return key.split("/", 2)[2] if key.startswith("policies/") else key
+
+
 def arrays_of_policy(policy: str, arrays: Tree) -> Tree:
     """Return the arrays of one policy, without the prefix that `policy_key` adds."""
     prefix = policy_key(policy)

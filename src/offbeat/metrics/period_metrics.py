@@ -10,7 +10,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from offbeat.core.types import policy_key
+from offbeat.core.types import policy_key, without_policy
 from offbeat.metrics import timings as timed
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.counters import Counters
@@ -170,4 +170,4 @@ def _rate(amount: float, seconds: float) -> float | None:
 def _reduce(name: str, metrics: Sequence[float]) -> float | None:
     """Reduce values to one number. Values that are not finite (the loss of a refused update) are left out."""
     finite = [value for value in metrics if math.isfinite(value)]
-    return _REDUCTIONS.get(name.rpartition("/")[2], fmean)(finite) if finite else None
+    return _REDUCTIONS.get(without_policy(name), fmean)(finite) if finite else None
