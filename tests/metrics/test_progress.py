@@ -489,6 +489,35 @@ def test_lines_are_printed_every_few_seconds_and_at_the_end():
     assert told[2].endswith("2 updates refused  evaluating")
 
 
+def test_the_time_left_is_at_most_that_of_the_limit_in_seconds():
+    rates, clock, file = Rates(), Clock(), io.StringIO()
+    lines = Lines(file, every_s=0.0, clock=clock)
+    for second in range(6):
+        clock.now = float(second)
+        rates.add(clock.now, 1000 * second, 0)
+        lines.update(status(1000 * second, limit_s=30.0))
+    assert file.getvalue().count("ETA 0:30") == 6, "also before the SPS is known"
+    assert "ETA 0:30" in picture(100, status(5000, limit_s=30.0), rates=rates)
+    assert "ETA 1:35" in picture(100, status(5000, limit_s=300.0), rates=rates)
+
+
+@pytest.mark.parametrize(
+    ("env_steps", "shown"), [(99_400, "99%"), (99_999, "99%"), (100_000, "100%"), (100_500, "100%")]
+)
+def test_a_run_is_shown_as_complete_only_at_its_end(env_steps, shown):
+    assert line_of(status(env_steps)).lstrip().startswith(f"{shown} ")
+    assert f"{shown}  " in picture(80, status(env_steps))
+
+
+def test_the_summary_follows_the_dashboard_on_a_line_of_its_own_where_there_is_no_terminal():
+    file = io.StringIO()
+    dashboard = Dashboard(Console(file=file, width=80))
+    dashboard.start(ABOUT)
+    dashboard.update(status(5000))
+    dashboard.close("finished: learned from 5000 env steps")
+    assert file.getvalue().splitlines()[-1] == "finished: learned from 5000 env steps"
+
+
 @pytest.mark.parametrize(("stop_at", "eta"), [(None, "1:35"), (50_000, "0:45"), (200_000, "1:35")])
 def test_the_time_left_is_that_until_the_part_of_the_run_ends(stop_at, eta):
     clock, file, rates = Clock(), io.StringIO(), Rates()

@@ -17,7 +17,7 @@ from offbeat.core.lossy_stream import lossy
 from offbeat.core.printing import print_text
 from offbeat.metrics.dashboard import ControlEcho, chosen_kind
 from offbeat.metrics.progress import ProgressKind
-from offbeat.metrics.text import compact, duration, rounded
+from offbeat.metrics.text import compact, done, duration, rounded
 
 _NAME_WIDTH = 24
 """Largest width of the name of a job; longer names are cut."""
@@ -58,7 +58,7 @@ class JobProgress:
         line, sps = self.line, self.line.get("sps")
         best = f" (best {rounded(line.get('best_eval_return_mean'))})" if roomy else ""
         return [
-            f"{self.fraction:4.0%}",
+            f"{done(self.fraction):>4}",
             *([f"{compact(self.env_steps)}/{compact(self.steps)} env steps"] if roomy else []),
             f"return {rounded(line.get('episode_return_mean'))}",
             f"eval {rounded(line.get('eval_return_mean'))}{best}",

@@ -96,8 +96,11 @@ class Dashboard:
         """Draw the last status, with the phase "ended", restore the terminal and print the summary."""
         if self._status is not None and self._live.is_started:
             self._draw(replace(self._status, phase="ended"), self._clock())
+        ends_line = self._live.is_started and not self._live.console.is_terminal  # on a terminal, `Live` ends it
         self._restore_terminal()
         atexit.unregister(self._restore_terminal)
+        if ends_line:
+            self._live.console.line()
         if summary:
             self.message(summary)
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TextIO
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.printing import print_text
 from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
-from offbeat.metrics.text import compact, counted, duration, percentage, rounded
+from offbeat.metrics.text import compact, counted, done, duration, percentage, rounded
 
 ProgressKind = Literal["dashboard", "lines", "none"]
 """The kinds of progress views that users can choose."""
@@ -149,6 +149,11 @@ class Rates:
         sps, _ = self.over(60.0)
         return max(0, steps - self._now.env_steps) / sps if sps else None
 
+    def end_s(self, status: Status) -> float | None:
+        """Seconds until this part of the run ends, by its env steps or its limit of time; None while not known."""
+        known = (self.eta_s(status.ends_at), status.limit_s)
+        return min((seconds for seconds in known if seconds is not None), default=None)
+
 
 class Silent:
     """Shows nothing."""
@@ -218,11 +223,11 @@ def _line(status: Status, rates: Rates) -> str:
     """Return the status as a line. What matters most is first: a terminal may cut or wrap the end."""
     sps, ups = rates.over(rates.windows_s[0])
     parts = [
-        f"{status.fraction:4.0%} {steps_of(status, '/')}",
+        f"{done(status.fraction):>4} {steps_of(status, '/')}",
         *([] if status.first_batch is None else [collecting(status.first_batch)]),
         f"return {rounded(status.episode_return_mean)}{_returns(status.policies)}",
         f"eval {rounded(status.eval_return_mean)} (best {rounded(status.best_eval_return_mean)})",
-        f"ETA {duration(rates.eta_s(status.ends_at))}",
+        f"ETA {duration(rates.end_s(status))}",
         f"SPS {compact(sps)} UPS {compact(ups)}",
         *([] if status.elo is None else [f"Elo {status.elo:.0f}"]),
         *_lags(status),

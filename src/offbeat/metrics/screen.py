@@ -24,7 +24,7 @@ from offbeat.metrics.progress import (
     transition_of,
 )
 from offbeat.metrics.status import About, Status
-from offbeat.metrics.text import compact, duration, percentage, rounded
+from offbeat.metrics.text import compact, done, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
 _SPARKLINE_WIDTH = 12
@@ -115,11 +115,11 @@ class Screen:
         bar = Table.grid(expand=True, padding=(0, 2, 0, 0))
         bar.add_column(ratio=1)
         bar.add_column(justify="right", no_wrap=True)
-        eta = f"  ETA {duration(self._rates.eta_s(status.ends_at))}" if status.fraction < 1 else ""
+        eta = f"  ETA {duration(self._rates.end_s(status))}" if status.fraction < 1 else ""
         bar.add_row(
             ProgressBar(total=1.0, completed=status.fraction, complete_style="cyan", finished_style="green"),
             Text.assemble(
-                (f"{status.fraction:.0%}", "bold"),
+                (done(status.fraction), "bold"),
                 f"  {steps_of(status, ' / ')}",
                 (eta, "cyan"),
             ),

@@ -94,6 +94,8 @@ class Status(DataAge):
     """Env steps at which the run ends."""
     stop_at: int | None = None
     """Env steps at which this part of the run ends; None: at `steps`."""
+    limit_s: float | None = None
+    """Seconds after which this part of the run ends in any case; None: there is no limit."""
     agent_steps: int | None = None
     """Decisions of agents in these env steps; None if no env has several agents."""
     learning_step: int = 0

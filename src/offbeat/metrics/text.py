@@ -50,6 +50,11 @@ def percentage(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
+def done(fraction: float) -> str:
+    """Return how much is done as a percentage: at most 99% before the end."""
+    return f"{1 if fraction >= 1 else min(fraction, 0.99):.0%}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with a noun: 1 actor, 2 actors."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

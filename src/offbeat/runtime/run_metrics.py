@@ -161,6 +161,7 @@ class RunMetrics:
                 env_steps=counters.env_steps,
                 steps=self._run.steps,
                 stop_at=self._run.stop_at,
+                limit_s=None if self._run.time is None else max(0.0, self._run.time - self.wall_time),
                 agent_steps=None if one_agent else counters.agent_steps,
                 learning_step=counters.learning_step,
                 updates=counters.updates,
