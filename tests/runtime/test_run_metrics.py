@@ -65,6 +65,17 @@ def test_the_status_has_the_time_of_evaluations_checkpoints_and_callbacks(parts)
     assert shown[0].other_work_s == 7.0
 
 
+@pytest.mark.parametrize("limit", [None, 100.0])
+def test_the_status_has_the_seconds_that_the_limit_of_time_leaves(limit):
+    shown: list[Status] = []
+    with closing(build(resolve("ppo", "CartPole-v1", flags={**SMALL, "time": limit}))) as parts:
+        metrics = metrics_of(parts, show_status=shown.append, signals=SimpleNamespace(received=None))
+        metrics.restore(Recorder([]).state(Timings()), Counters(wall_time_s=60.0))
+        metrics.show("training", Counters(), "", None)
+    left = shown[0].limit_s
+    assert left is None if limit is None else left is not None and 0 < left <= 40.0
+
+
 @pytest.mark.parametrize("updates", [0, 1])
 def test_a_run_that_ends_in_its_warm_up_has_no_bottleneck(parts, updates):
     metrics = metrics_of(parts, "serial")
