@@ -17,7 +17,7 @@ from tests.support.runs import OFFBEAT, REPOSITORY, Started, small_arguments, sm
 from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 
-from offbeat.cli.output import progress_bar, spinner
+from offbeat.cli.output import changing_spinner, progress_bar, spinner
 from offbeat.core.lossy_stream import lossy
 
 COMMAND = [sys.executable, "-c", OFFBEAT]
@@ -93,6 +93,14 @@ def test_progress_is_not_redrawn_in_a_file_even_if_color_is_forced(monkeypatch, 
     with spinner("starting"), progress_bar("episodes", shown=True) as update:
         update(1, 2)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_texts_of_a_spinner_are_lines_where_it_cannot_be_drawn(lines, capsys):
+    with changing_spinner(lines=lines) as show:
+        show("measuring the run")
+        show("measuring other layouts")
+    assert capsys.readouterr().err.splitlines() == ["measuring the run", "measuring other layouts"] * lines
 
 
 def test_a_lossy_stream_drops_what_a_closed_stream_does_not_take():

@@ -73,7 +73,7 @@ class RunConfig:
     checkpoints_kept: Count = 3
     """Number of newest resumable checkpoints that are stored, the latest included. The best one is stored too."""
     log_every: Annotated[Count | None, Example("5000")] = None
-    """Env steps between metrics lines; none: a 200th of `steps`."""
+    """A metrics line is written when the env steps pass a multiple of this number; none: a 200th of `steps`."""
     log_every_s: Annotated[Seconds | None, Example("10")] = None
     """Seconds after which a metrics line is written at the end of the learning step, whatever `log_every` is. With
     `lag = "exact"` there is no such time by default, so that equal runs have their lines at the same env steps."""

@@ -83,8 +83,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "memory": {
         "memory_main_mb": "resident memory of the main process, in MB",
-        "memory_children_mb": "resident memory of all child processes together, in MB",
-        "memory_child_max_mb": "resident memory of the largest child process, in MB",
+        "memory_children_mb": "resident memory of all worker processes together, in MB",
+        "memory_child_max_mb": "resident memory of the largest worker process, in MB",
     },
     "waits": {
         "actor_wait_s": "seconds that actors waited for the learner, all actors together, in total",
