@@ -17,6 +17,7 @@ from offbeat.core.messages import ignore
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.gate import NO_PAUSE
+from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.message_traffic import MessageTraffic, SendsMessages
@@ -87,7 +88,7 @@ def _speed(
     Args:
         parts: the parts of the run.
         seconds: duration of the measurement.
-        notify: called with a message when an env fails and is created again, and when this takes long.
+        notify: called with a message when an env fails and is created again, and when the measurement takes long.
         publish: publishes the weights with which the run starts.
         steps_of: runs learning steps.
     """
@@ -167,10 +168,8 @@ def _traffic_since(before: MessageTraffic, acting: Acting) -> MessageTraffic:
 
 def hogwild_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
-    with (
-        closing(build(config, notify)) as parts,
-        closing(WorkerPool(parts, Reporting(notify, ignore))) as pool,
-    ):
+    parts: HogwildParts = build(config, notify)
+    with closing(parts), closing(WorkerPool(parts, Reporting(notify, ignore))) as pool:
         board = parts.board
         pool.start([None] * board.workers)
         pool.set_limit(NO_PAUSE)
