@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from offbeat.config.registry import OUR_ENCODERS, encoder_factory
+from offbeat.config.keys import ENCODER_KWARGS
+from offbeat.config.registry import INCLUDED_ENCODERS, encoder_factory
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.checks import Example
+from offbeat.core.constructor_arguments import require_arguments
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count
+from offbeat.core.fields import Count, in_short
+from offbeat.core.frozen_table import EMPTY, PlainTable, thawed
 from offbeat.core.types import EnvSpec, Leaf
 from offbeat.models.spec import Activation, CoreName, PolicySpec, Precision, goes_through_encoder
 
@@ -23,6 +26,10 @@ class NetworkConfig(AlgorithmSettings):
     """Encoder of images: simple_cnn, nature_cnn or impala_resnet. flat: images are flattened like other observations.
     auto: nature_cnn for images of 36 x 36 pixels or more, impala_resnet for smaller ones, 16 x 16 or more. Or your own
     encoder, for the whole observation: its name, or its path, my_module:MyEncoder."""
+    encoder_kwargs: PlainTable = EMPTY
+    """Arguments of your own encoder's constructor, after the description of the observation: the table
+    [ALGORITHM.encoder_kwargs]. On the command line, --set encoder_kwargs.NAME=VALUE, where the value is read as in
+    TOML, or else is text."""
     hidden_sizes: Annotated[tuple[Count, ...] | None, Example("64,64")] = None
     """Units of each hidden layer; none: the default of the algorithm, or no hidden layers if all inputs are encoded."""
     activation: Activation = "tanh"
@@ -40,8 +47,21 @@ class NetworkConfig(AlgorithmSettings):
     default_hidden_sizes: ClassVar[tuple[int, ...]]
     """Units of each hidden layer, unless the settings say otherwise."""
     network_keys: ClassVar[tuple[str, ...]] = (
-        *("encoder", "hidden_sizes", "activation", "layer_norm", "core", "core_size", "precision"),
+        *("encoder", "encoder_kwargs", "hidden_sizes", "activation", "layer_norm", "core", "core_size", "precision"),
     )
+
+    def __post_init__(self) -> None:
+        if self.encoder_kwargs and self.encoder in INCLUDED_ENCODERS:
+            raise ConfigError(
+                f"encoder_kwargs is {thawed(self.encoder_kwargs)}, but encoder is {self.encoder}, and only your own "
+                "encoder has arguments: pass --set encoder=my_module:MyEncoder, or leave encoder_kwargs out"
+            )
+        for name in self.encoder_kwargs:
+            if not name.isidentifier():
+                raise ConfigError(
+                    f"encoder_kwargs has {in_short(name)}, which cannot be the name of an argument of the encoder's "
+                    f"constructor: pass --set {ENCODER_KWARGS}NAME=VALUE"
+                )
 
     def spec_fields(self, env: EnvSpec) -> dict[str, Any]:
         """Return the fields of a `PolicySpec` from these settings.
@@ -57,6 +77,7 @@ class NetworkConfig(AlgorithmSettings):
             "activation": self.activation,
             "layer_norm": self.layer_norm,
             "encoder": encoder,
+            "encoder_kwargs": self.encoder_kwargs,
             "core": self.core,
             "core_size": 0 if self.core == "none" else self.core_size,
             "precision": self.precision,
@@ -98,10 +119,12 @@ class NetworkConfig(AlgorithmSettings):
         """Return the name of the encoder; flat if the env has no images.
 
         Raises:
-            ConfigError: the encoder does not support the env, or does not exist.
+            ConfigError: the encoder does not support the env, does not exist, or lacks an argument or has none of a
+                name.
         """
-        if self.encoder not in ("auto", *OUR_ENCODERS):
-            encoder_factory(self.encoder)
+        if self.encoder not in INCLUDED_ENCODERS:
+            factory, syntax = encoder_factory(self.encoder), f"--set {ENCODER_KWARGS}NAME=VALUE"
+            require_arguments(f"encoder {self.encoder}", factory, self.encoder_kwargs, syntax, positional=1)
             return self.encoder
         images = [leaf for leaf in env.observation if leaf.is_image]
         if not images:

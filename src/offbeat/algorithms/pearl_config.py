@@ -81,7 +81,7 @@ class PEARLConfig(SACConfig):
         **dict.fromkeys(("core", "n_step", "prioritized", "normalize_observations"), ""),
         **dict.fromkeys(("core_size", "burn_in"), "there is no core"),
         **dict.fromkeys(("priority_exponent", "importance_exponent", "priority_delay"), "nothing is prioritized"),
-        "encoder": "there are no images",
+        **dict.fromkeys(("encoder", "encoder_kwargs"), "there are no images"),
     }
     splits_updates: ClassVar[bool] = False
     supports_shards: ClassVar[bool] = False

@@ -95,6 +95,7 @@ class ReplayConfig(NetworkConfig):
     }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.utd_ratio is not None and self.steps_per_update is not None:
             raise ConfigError(
                 f"utd_ratio is {self.utd_ratio} and steps_per_update is {self.steps_per_update}, but one is the "

@@ -24,8 +24,7 @@ def env_settings(env_kwargs: Mapping[str, object] | None, wrappers: Sequence[obj
             raise ConfigError(
                 f"env_kwargs is {in_short(env_kwargs)}, but a dict is expected: pass --env-kwargs NAME=VALUE"
             )
-        for name, value in env_kwargs.items():
-            _require_plain(f"env_kwargs[{name!r}]", value)
+        require_plain("env_kwargs", env_kwargs)
         settings |= {f"{KWARGS}{name}": value for name, value in env_kwargs.items()}
     if wrappers is not None:
         if isinstance(wrappers, str) or not isinstance(wrappers, Sequence):
@@ -36,8 +35,18 @@ def env_settings(env_kwargs: Mapping[str, object] | None, wrappers: Sequence[obj
     return settings
 
 
+def require_plain(place: str, arguments: Mapping[str, object]) -> None:
+    """Refuse arguments of a constructor that a file cannot hold.
+
+    Raises:
+        ConfigError: with the place of the first part that is wrong.
+    """
+    for name, value in arguments.items():
+        _require_plain(f"{place}[{name!r}]", value)
+
+
 def _require_plain(place: str, value: object, depth: int = 0) -> None:
-    """Refuse an argument of an env that a file cannot hold.
+    """Refuse one argument of a constructor that a file cannot hold.
 
     Raises:
         ConfigError: with the place of its first part that is wrong.

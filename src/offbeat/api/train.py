@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
-from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env
+from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env, require_plain
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.running.prepare import load_code, notifying_if_slow, prepare, view_on_stderr
 from offbeat.api.running.run import Run, run_to_end
@@ -93,7 +93,11 @@ def train(
 
 
 def _with_text(table: Any) -> Any:
-    """Return settings, or the table of a policy, with text for what is given as an object: runs and encoders."""
+    """Return settings, or the table of a policy, with text for what is given as an object: runs and encoders.
+
+    Raises:
+        ConfigError: an encoder cannot be imported by other processes, or has an argument that a file cannot hold.
+    """
     if not isinstance(table, Mapping):
         return table
     text = {**table, "settings": _with_text(table["settings"])} if "settings" in table else dict(table)
@@ -101,6 +105,8 @@ def _with_text(table: Any) -> Any:
         text["init_from"] = os.fspath(text["init_from"])
     if "encoder" in text:
         text["encoder"] = name_of_encoder(text["encoder"])
+    if isinstance(text.get("encoder_kwargs"), Mapping):
+        require_plain("encoder_kwargs", text["encoder_kwargs"])
     return text
 
 

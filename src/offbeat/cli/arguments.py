@@ -17,7 +17,8 @@ from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.flags import flags_of
 from offbeat.config.assignments import parse_assignments
-from offbeat.config.env import ARGUMENT_TABLES, EnvConfig
+from offbeat.config.env import EnvConfig
+from offbeat.config.keys import CONSTRUCTOR_TABLES
 from offbeat.config.league import LEAGUE
 from offbeat.config.other_libraries import names_like
 from offbeat.config.registry import ALGORITHMS
@@ -206,7 +207,7 @@ class Usage:
                     changes = _changes_in(words, settings) if value else {}
                     if refused := _refused_change(words, name, setting, changes):
                         return refused
-                table = ARGUMENT_TABLES.get(setting)
+                table = CONSTRUCTOR_TABLES.get(setting)
                 assigned = f"{setting}={value or 'VALUE'}" if table is None else f"{table}{value or 'NAME=VALUE'}"
                 return ConfigError(f"{name} is not a flag, but a setting: pass --set {assigned}")
             arguments = () if self._command == "check" else ARGUMENTS

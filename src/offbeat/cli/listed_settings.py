@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
-from offbeat.config.env import ARGUMENT_TABLES, EnvConfig, protocol_of
+from offbeat.config.env import EnvConfig, protocol_of
+from offbeat.config.keys import CONSTRUCTOR_TABLES
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.preset_files import preset_tables
 from offbeat.config.registry import algorithm_entry
@@ -119,7 +120,7 @@ def _key_of(table: str, key: str) -> str:
     """Return a key as `--set` takes it."""
     if table == "league":
         return f"{LEAGUE}{key}"
-    return f"{ARGUMENT_TABLES[key]}NAME" if table == "env" and key in ARGUMENT_TABLES else key
+    return f"{CONSTRUCTOR_TABLES[key]}NAME" if key in CONSTRUCTOR_TABLES else key
 
 
 def default_text(field: Any, table: str = "") -> str:

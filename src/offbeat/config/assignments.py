@@ -5,19 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
-from offbeat.config.env import ARGUMENT_PREFIXES
+from offbeat.config.keys import is_argument
 from offbeat.core.errors import ConfigError
 from offbeat.core.typed_text import argument_text, as_text, value_of
 
 
 def parse_assignments(items: Iterable[str]) -> dict[str, object]:
-    """Turn ['key=value', ...] into a dict of texts. Arguments of the env's constructor are TOML values or texts.
+    """Turn ['key=value', ...] into a dict of texts. Arguments of constructors are TOML values or texts.
 
     Raises:
         ConfigError: an item has no '=', or a key is given twice.
     """
     texts = _named_texts(items, "--set", "key=value", example="learning_rate=0.001")
-    return {key: value_of(text) if key.startswith(ARGUMENT_PREFIXES) else text for key, text in texts.items()}
+    return {key: value_of(text) if is_argument(key) else text for key, text in texts.items()}
 
 
 def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:
@@ -34,12 +34,9 @@ def assignments_of(settings: Mapping[str, object]) -> list[str]:
     """Return settings as ['key=value', ...], which `parse_assignments` and the types of the keys turn back into them.
 
     Args:
-        settings: key -> value; `keys.flat` turns a table of arguments of the env's constructor into such keys.
+        settings: key -> value; `keys.flat` turns a table of arguments of a constructor into such keys.
     """
-    return [
-        f"{key}={argument_text(value) if key.startswith(ARGUMENT_PREFIXES) else as_text(value)}"
-        for key, value in settings.items()
-    ]
+    return [f"{key}={argument_text(value) if is_argument(key) else as_text(value)}" for key, value in settings.items()]
 
 
 def set_flag(settings: Mapping[str, object]) -> str:

@@ -26,6 +26,8 @@ EVAL_KWARGS = "env.eval_kwargs."
 ARGUMENT_TABLES = {"kwargs": KWARGS, "eval_kwargs": EVAL_KWARGS}
 """Table of arguments of the env's constructor -> prefix of a key that sets one of them."""
 ARGUMENT_PREFIXES = tuple(ARGUMENT_TABLES.values())
+KWARGS_SYNTAX = "--env-kwargs NAME=VALUE"
+"""How one of `kwargs` is typed."""
 
 Side = Annotated[int, Bound(16, 4096)]
 """Height or width of images in pixels: at least SMALLEST_IMAGE of core/types.py, which loads NumPy."""

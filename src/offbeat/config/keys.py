@@ -1,7 +1,10 @@
-"""Keys as `--set` takes them: those of the tables in [env], of [league] and of [policies.NAME] have a prefix."""
+"""Keys as `--set` takes them: those of the tables in [env], of [league] and of [policies.NAME], and of the table
+`encoder_kwargs` in that of the algorithm, have a prefix.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,11 +13,17 @@ from offbeat.config.env import ARGUMENT_PREFIXES, ARGUMENT_TABLES
 from offbeat.config.league import LEAGUE
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import read
-from offbeat.core.frozen_table import in_toml
+from offbeat.core.frozen_table import PlainTable, in_toml
 
 POLICIES = "policies."
 """Prefix of the keys policies.NAME.settings.KEY: a policy's own value of a setting."""
-PREFIXES = (*ARGUMENT_PREFIXES, LEAGUE, POLICIES)
+ENCODER_KWARGS = "encoder_kwargs."
+"""Prefix of a key that sets one argument of the encoder's constructor."""
+CONSTRUCTOR_TABLES = {**ARGUMENT_TABLES, "encoder_kwargs": ENCODER_KWARGS}
+"""Table of arguments of a constructor, of the env or of the encoder -> prefix of a key that sets one of them."""
+TABLES = {**CONSTRUCTOR_TABLES, "league": LEAGUE}
+"""Key whose value is a table -> prefix of a key that sets one value in it."""
+PREFIXES = (*TABLES.values(), POLICIES)
 """Prefixes of keys of which `--set` sets a value in a table."""
 SETTINGS = "settings"
 DEPTH = 3
@@ -34,24 +43,31 @@ def values_of(config: Config) -> dict[str, object]:
 
 
 def flat(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings with a key for each value of the tables `kwargs`, `eval_kwargs` and `league`."""
+    """Return settings with a key for each value of the tables in `TABLES`."""
     keys = dict(settings)
-    for table, prefix in {**ARGUMENT_TABLES, "league": LEAGUE}.items():
+    for table, prefix in TABLES.items():
         if isinstance(inner := keys.get(table), Mapping):
             del keys[table]
             keys = {**{f"{prefix}{name}": value for name, value in inner.items()}, **keys}
     return keys
 
 
+def is_argument(key: str) -> bool:
+    """Whether a key sets one argument of a constructor, of the env or of an encoder. Its type is not known."""
+    of_encoder = rf"(policies\.[^.]*\.settings\.)?{re.escape(ENCODER_KWARGS)}"
+    return key.startswith(ARGUMENT_PREFIXES) or re.match(of_encoder, key) is not None
+
+
 def parts_of(text: str) -> tuple[str, str]:
-    """Return the policy and the setting of a key policies.NAME.settings.KEY.
+    """Return the policy and the setting of a key policies.NAME.settings.KEY; KEY may be encoder_kwargs.NAME.
 
     Raises:
         ConfigError: the key has another form.
     """
-    match text.split("."):
+    match text.split(".", 3):
         case [_, name, part, key] if name and key and part == SETTINGS:
-            return name, key
+            if "." not in key or key.startswith(ENCODER_KWARGS):
+                return name, key
     raise ConfigError(
         f"{text} is not a key: of the tables of policies, only policies.NAME.settings.KEY can be given, such as "
         "policies.good.settings.learning_rate. The other keys are in the file that --policies names, and a resume "
@@ -65,7 +81,12 @@ def setting_of(text: str) -> str:
 
 
 def leaves(depth: int, name: str, given: Any) -> Iterator[tuple[str, Any]]:
-    """Yield key -> value of what is at a depth below a table. TOML reads keys with dots as tables in tables."""
+    """Yield key -> value of what is at a depth below a table, and of what is below `encoder_kwargs` there.
+
+    TOML reads keys with dots as tables in tables.
+    """
+    if depth == 0 and name.endswith(".encoder_kwargs"):
+        depth = 1
     if depth == 0 or not isinstance(given, dict):
         yield name, given
     else:
@@ -94,7 +115,15 @@ def set_own(tables: Mapping[str, dict[str, Any]], text: str, value: object, hint
     if name not in tables:
         raise unknown("policy", name, tables, f"The run has the policies {', '.join(tables)}.")
     own = tables[name].setdefault(SETTINGS, {})
-    own[key] = in_toml(read(text, value, hints[key])) if key in hints else value
+    if key.startswith(ENCODER_KWARGS):
+        set_argument(own, "encoder_kwargs", key.removeprefix(ENCODER_KWARGS), value)
+    else:
+        own[key] = in_toml(read(text, value, hints[key])) if key in hints else value
+
+
+def set_argument(table: dict[str, Any], key: str, name: str, value: object) -> None:
+    """Write one argument of a constructor into the table of arguments that a table has under a key."""
+    table[key] = {**read(key, table.get(key, {}), PlainTable), name: value}
 
 
 def own_values(tables: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

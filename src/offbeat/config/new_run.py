@@ -10,8 +10,8 @@ from shlex import quote
 
 from offbeat.config.assignments import env_kwargs_flag, set_flag
 from offbeat.config.config import Config
-from offbeat.config.env import ARGUMENT_TABLES, KWARGS, EnvConfig
-from offbeat.config.keys import flat, values_of
+from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.keys import CONSTRUCTOR_TABLES, ENCODER_KWARGS, flat, values_of
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import tables_of
 from offbeat.config.preset_files import preset_tables
@@ -127,7 +127,8 @@ def _command(config: Config, algorithm: str, env: str, own: Mapping[str, object]
         given: more of its settings, which are preferred to those.
     """
     changed = flat(given)
-    replaced = tuple(prefix for table, prefix in ARGUMENT_TABLES.items() if table in given)
+    tables = {**CONSTRUCTOR_TABLES, "encoder": ENCODER_KWARGS}  # another encoder has other arguments
+    replaced = tuple(prefix for key, prefix in tables.items() if key in given)
     kept = {key: value for key, value in flat(own).items() if not key.startswith(replaced)}
     settings = {key: value for key, value in {**kept, **changed}.items() if key not in ("algorithm", "env")}
     if any(key.startswith(LEAGUE) for key in settings):

@@ -15,6 +15,7 @@ from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
+from offbeat.core.frozen_table import EMPTY
 
 
 def settings_of_policy(
@@ -39,6 +40,8 @@ def settings_of_policy(
             raise unknown_key(key, own[key], hints, f"See {where}.")
     remedy = f"change it in {where}"
     values = {key: read(key, value, hints[key], remedy) for key, value in own.items()}
+    if "encoder_kwargs" in hints and "encoder" in values and values["encoder"] != getattr(settings, "encoder", None):
+        values.setdefault("encoder_kwargs", EMPTY)  # those of the run are arguments of another constructor
     with naming(name, own):
         changed = replace(settings, **values)
         changed.check(runtime)

@@ -178,15 +178,16 @@ def register_runtime(name: str, entry: RuntimeEntry) -> None:
 
 # --- encoders -----------------------------------------------------------------------------------------------
 
-EncoderFactory = Callable[[Any], Any]
-"""Called with the leaves of the observation; returns a torch module whose forward(observations) returns features."""
+EncoderFactory = Callable[..., Any]
+"""Called with the leaves of the observation and the setting `encoder_kwargs`; returns a torch module whose
+forward(observations) returns features."""
 
 ENCODERS: dict[str, EncoderFactory | str] = {}
 GIVEN_ENCODERS: dict[str, EncoderFactory] = {}
 """Encoders that the caller passed to `offbeat.load`, by the encoder's name in the policy."""
 OUR_ENCODERS = ("flat", "simple_cnn", "nature_cnn", "impala_resnet")
 """Names of the encoders in models/encoders.py."""
-_INCLUDED = ("auto", *OUR_ENCODERS)
+INCLUDED_ENCODERS = ("auto", *OUR_ENCODERS)
 """Values of the setting `encoder` that are no code of the user."""
 
 
@@ -196,13 +197,13 @@ def register_encoder(name: str, encoder: EncoderFactory | str) -> None:
 
     Args:
         name: lower-case letters, digits and _.
-        encoder: a function or class that is called with the leaves of the observation and returns a new torch module;
-            or its path, 'my_module:MyEncoder'.
+        encoder: a function or class that is called with the leaves of the observation, and with the setting
+            `encoder_kwargs` as keyword arguments, and returns a new torch module; or its path, 'my_module:MyEncoder'.
 
     Raises:
         ConfigError: the name is taken or invalid, or `encoder` cannot create modules.
     """
-    if name in _INCLUDED:
+    if name in INCLUDED_ENCODERS:
         raise ConfigError(
             f"{name!r} is the name of an encoder that offbeat includes: register yours under another name"
         )
@@ -232,7 +233,7 @@ def encoder_factory(name: str) -> EncoderFactory:
     if name in GIVEN_ENCODERS:
         return GIVEN_ENCODERS[name]
     if name not in ENCODERS and ":" not in name:
-        names = (*_INCLUDED, *ENCODERS)
+        names = (*INCLUDED_ENCODERS, *ENCODERS)
         own = "for your own encoder pass my_module:MyEncoder, or --import my_module if that module registers it"
         raise unknown("encoder", name, names, f"There are {', '.join(names)}; {own}.")
     encoder = ENCODERS.get(name, name)
@@ -245,7 +246,7 @@ def encoder_path(name: str) -> str | None:
 
     None for an encoder that offbeat includes, and for one that was passed to `offbeat.load`.
     """
-    if name in _INCLUDED or name in GIVEN_ENCODERS:
+    if name in INCLUDED_ENCODERS or name in GIVEN_ENCODERS:
         return None
     return path_text(ENCODERS.get(name, name))
 

@@ -10,7 +10,7 @@ from offbeat.config.config import Config
 from offbeat.config.config_file import from_tables, settings_class_of
 from offbeat.config.env import ARGUMENT_PREFIXES, EnvConfig
 from offbeat.config.importing import import_modules
-from offbeat.config.keys import POLICIES, PREFIXES, set_own
+from offbeat.config.keys import ENCODER_KWARGS, POLICIES, PREFIXES, set_argument, set_own
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
@@ -169,9 +169,10 @@ def _set_given(
         ConfigError: a key is unknown, or is given twice.
     """
     given: set[str] = set()
+    prefixes = tuple(prefix for prefix in PREFIXES if prefix != ENCODER_KWARGS or "encoder_kwargs" in own)
     for source in sources:
         for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
-            if key not in table_of and not key.startswith(PREFIXES):
+            if key not in table_of and not key.startswith(prefixes):
                 remedy = f"{settings_list(algorithm)} shows all keys."
                 raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
             if key in given:
@@ -179,7 +180,11 @@ def _set_given(
             _refuse_function(key, value, table_of)
             given.add(key)
             if key.startswith(ARGUMENT_PREFIXES):
-                _set_argument(tables.setdefault("env", {}), key, value)
+                _, table, name = key.split(".", 2)
+                set_argument(tables.setdefault("env", {}), table, name, value)
+            elif key.startswith(ENCODER_KWARGS):
+                table, _, name = key.partition(".")
+                set_argument(tables.setdefault(table_of[table], {}), table, name, value)
             elif key.startswith(LEAGUE):
                 tables.setdefault("league", {})[key.removeprefix(LEAGUE)] = value
             elif key.startswith(POLICIES):
@@ -211,12 +216,6 @@ def _league_table(value: object) -> dict[str, Any]:
         f"league is {in_short(value)}, but true or a table is expected: pass --set league=true, or keys of the table "
         "with --set league.KEY=VALUE"
     )
-
-
-def _set_argument(env: dict[str, Any], key: str, value: object) -> None:
-    """Write one argument of the env's constructor, env.kwargs.NAME or env.eval_kwargs.NAME, into the table [env]."""
-    _, table, name = key.split(".", 2)
-    env[table] = {**read(table, env.get(table, {}), hints_of(EnvConfig)[table]), name: value}
 
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:

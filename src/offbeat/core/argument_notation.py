@@ -55,8 +55,8 @@ FUNCTIONS = {
 _IMPORTING = ("check", "train")
 """Commands whose function has the argument `imports`. The others, which have --import too, have `trust_code`."""
 _KWARGS = "env.kwargs."
-_ARGUMENTS = {_KWARGS: "env_kwargs.", "env.eval_kwargs.": "eval_kwargs."}
-"""Prefix of a key that sets an argument of an env's constructor -> the argument of Python's functions, with a dot."""
+_ARGUMENTS = {_KWARGS: "env_kwargs.", "env.eval_kwargs.": "eval_kwargs.", "encoder_kwargs.": "encoder_kwargs."}
+"""Prefix of a key that sets an argument of a constructor -> the argument of Python's functions, with a dot."""
 _PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
 NOTATION = re.compile(
     r"(?P<command>`[^`]*`)"

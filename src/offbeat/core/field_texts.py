@@ -29,7 +29,8 @@ _EXAMPLES = {int: ["1", "2"], float: ["0.5"], bool: ["true"], str: ["first", "se
 def syntax_of(name: str, hint: Any, value: str = "VALUE") -> str:
     """Return the syntax that sets a key to a value on the command line."""
     if hint is PlainTable:
-        return "--set env.eval_kwargs.NAME=VALUE" if name == "eval_kwargs" else "--env-kwargs NAME=VALUE"
+        flags = {"kwargs": "--env-kwargs ", "eval_kwargs": "--set env.eval_kwargs."}
+        return f"{flags.get(name, f'--set {name}.')}NAME=VALUE"
     return f"--{name.replace('_', '-')} {value}" if flag_of(hint) else f"--set {name}={value}"
 
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from offbeat.config.env import ADAPTERS, UNSET, EnvConfig, adapter_prefix
+from offbeat.config.env import ADAPTERS, KWARGS_SYNTAX, UNSET, EnvConfig, adapter_prefix
 from offbeat.core.closing import closed_on_error
+from offbeat.core.constructor_arguments import require_arguments
 from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
-from offbeat.envs.arguments import require_arguments
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
 from offbeat.envs.observations import stacked
 from offbeat.envs.opengl import opengl_remedy
@@ -154,9 +154,8 @@ def _wrong_arguments(env_id: str, kwargs: Mapping[str, Any], error: BaseExceptio
         return ""
     point = entry.entry_point
     try:
-        require_arguments(
-            env_id, load_env_creator(point) if isinstance(point, str) else point, {**entry.kwargs, **kwargs}
-        )
+        maker = load_env_creator(point) if isinstance(point, str) else point
+        require_arguments(env_id, maker, {**entry.kwargs, **kwargs}, KWARGS_SYNTAX)
     except ConfigError as refused:
         return str(refused)
     return ""

@@ -10,8 +10,8 @@ from functools import partial
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
-from offbeat.config.env import ARGUMENT_PREFIXES, EnvConfig
-from offbeat.config.keys import setting_of
+from offbeat.config.env import EnvConfig
+from offbeat.config.keys import is_argument, setting_of
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.run_config import RunConfig
@@ -39,7 +39,7 @@ def kind_of(hint: Any) -> Any:
 def for_settings(where: str, algorithm: str, over: Over) -> Over:
     """Return a search space in which ranges of settings that accept only whole numbers have no others.
 
-    What an argument of an env accepts is not known: its range has whole numbers if low, high and step are integers.
+    What an argument of a constructor accepts is not known: its range has whole numbers if low, high and step are integers.
 
     Args:
         where: the file of the spec, for messages.
@@ -69,7 +69,7 @@ def _read(value: object, hint: Any) -> object:
 
 def _is_whole(where: str, key: str, values: Range, hints: Mapping[str, Any]) -> bool:
     if setting_of(key) not in hints:
-        return key.startswith(ARGUMENT_PREFIXES) and values.integers
+        return is_argument(key) and values.integers
     kind = kind_of(hints[setting_of(key)])
     if kind not in (int, float, Fraction):
         raise ConfigError(

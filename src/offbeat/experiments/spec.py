@@ -231,7 +231,7 @@ def _unknown_key(key: str, value: object, where: str) -> ConfigError:
 
 
 def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table in which `env.kwargs.NAME`, `env.eval_kwargs.NAME`, `league.NAME` and
+    """Return a table in which `env.kwargs.NAME`, `env.eval_kwargs.NAME`, `encoder_kwargs.NAME`, `league.NAME` and
     `policies.NAME.settings.KEY` are keys.
 
     TOML reads them as tables of tables.
@@ -239,6 +239,8 @@ def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
     match table:
         case {"env": dict(env), **rest} if env and env.keys() <= ARGUMENT_TABLES.keys():
             return _with_flat_keys({**rest, **flat(env)})
+        case {"encoder_kwargs": dict(kwargs), **rest}:
+            return _with_flat_keys({**rest, **flat({"encoder_kwargs": kwargs})})
         case {"league": dict(league), **rest}:
             keys = {f"{LEAGUE}{name}": value for name, value in league.items()}
             return _with_flat_keys({**rest, **(keys or {"league": True})})

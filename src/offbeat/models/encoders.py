@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from offbeat.config.registry import encoder_factory
 from offbeat.core.errors import ConfigError, RunFailed, with_notes_of, with_traceback_of, without_full_stop
+from offbeat.core.frozen_table import EMPTY, thawed
 from offbeat.core.types import Leaf
 from offbeat.models.dense import Dense, Initializer
 from offbeat.models.spec import PolicySpec
@@ -214,8 +215,11 @@ class Encoders(nn.Module):
 class OwnEncoder(nn.Module):
     """The user's own encoder, whose input is the whole observation."""
 
-    def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
-        """Create the module, and test it on observations of zeros. A lazy layer makes its weights in the first test.
+    def __init__(
+        self, leaves: tuple[Leaf, ...], name: str, init: Initializer, kwargs: Mapping[str, Any] = EMPTY
+    ) -> None:
+        """Create the module, also with the arguments `kwargs`, and test it on observations of zeros. A lazy layer makes
+        its weights in the first test.
 
         Raises:
             ConfigError: it cannot be made, is not a torch module, has buffers, changes its observations, draws random
@@ -227,7 +231,7 @@ class OwnEncoder(nn.Module):
         self._env_numbers = {leaf.name: _EnvNumbers(leaf) for leaf in leaves if leaf.choices and leaf.env_dtype}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(init.seed())
-            self.module = _made(name, leaves)
+            self.module = _made(name, leaves, thawed(kwargs))
             self.features = self._tested_features(leaves)
 
     def _tested_features(self, leaves: tuple[Leaf, ...]) -> int:
@@ -302,8 +306,8 @@ class OwnEncoder(nn.Module):
         return features
 
 
-def _made(name: str, leaves: tuple[Leaf, ...]) -> nn.Module:
-    """Return the module that an encoder's class or function makes.
+def _made(name: str, leaves: tuple[Leaf, ...], kwargs: Mapping[str, Any]) -> nn.Module:
+    """Return the module that an encoder's class or function makes, which is called with the arguments `kwargs` too.
 
     Raises:
         ConfigError: it raises an exception, or what it makes is no module, has buffers, or parameters of another dtype
@@ -311,11 +315,11 @@ def _made(name: str, leaves: tuple[Leaf, ...]) -> nn.Module:
     """
     make = encoder_factory(name)
     try:
-        module = make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}))
+        module = make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}), **kwargs)
     except Exception as error:
         refused = ConfigError(
             f"encoder {name} cannot be made ({type(error).__name__}: {without_full_stop(error)}): it is called with "
-            f"the description of the observation, {_described(leaves, rows=())}"
+            f"the description of the observation, {_described(leaves, rows=())}" + f"; and with {kwargs}" * bool(kwargs)
         )
         raise with_traceback_of(refused, error) from error
     if not isinstance(module, nn.Module):
@@ -382,4 +386,6 @@ def encoders_of(spec: PolicySpec, init: Initializer) -> Encoders | OwnEncoder | 
     """Return the encoders of a policy; None if no leaf needs one."""
     if not spec.encoded:
         return None
-    return (Encoders if spec.encoder in IMAGE_ENCODERS else OwnEncoder)(spec.encoded, spec.encoder, init)
+    if spec.encoder in IMAGE_ENCODERS:
+        return Encoders(spec.encoded, spec.encoder, init)
+    return OwnEncoder(spec.encoded, spec.encoder, init, spec.encoder_kwargs)

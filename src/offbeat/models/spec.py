@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from offbeat.config.registry import OUR_ENCODERS
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Name, Size, build
+from offbeat.core.frozen_table import EMPTY, PlainTable, thawed
 from offbeat.core.images import becomes_grey, reduced_leaf
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import INFO_MASK, ActionSpec, Leaf, mask_of, numbers_of_parts
@@ -80,6 +81,8 @@ class PolicySpec:
     encoder: Name = "flat"
     """The encoder of images, one of OUR_ENCODERS; flat: images are flattened like other leaves. Any other is a user's
     own encoder, for all leaves."""
+    encoder_kwargs: PlainTable = EMPTY
+    """Arguments of the constructor of a user's own encoder."""
     layer_norm: bool = False
     """Whether each hidden layer's outputs are normalised before the activation."""
     core: CoreName = "none"
@@ -207,7 +210,7 @@ class PolicySpec:
         return list(pairwise(sizes))
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "encoder_kwargs": thawed(self.encoder_kwargs)}
 
     @classmethod
     def from_json(cls, data: object) -> PolicySpec:
@@ -301,6 +304,8 @@ def contradictions(spec: PolicySpec) -> Iterator[str]:
         yield "uniform_start does not support mixed actions"
     if spec.recurrent != bool(spec.core_size):
         yield f"core is {spec.core}, but core_size is {spec.core_size}"
+    if spec.encoder_kwargs and spec.encoder in OUR_ENCODERS:
+        yield f"encoder is {spec.encoder}, which has no encoder_kwargs"
     if not (spec.inputs or spec.encoded):
         yield "its observation has no input for the network"
     if spec.context_encoder and (spec.action.kind not in ("discrete", "box") or not spec.plain or spec.normalize):

@@ -10,7 +10,7 @@ from typing import Any
 from offbeat.config.changes import reason_against
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
-from offbeat.config.keys import POLICIES, flat, own_values, parts_of, setting_of, values_of
+from offbeat.config.keys import ENCODER_KWARGS, POLICIES, flat, own_values, parts_of, setting_of, values_of
 from offbeat.config.other_libraries import names_like
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
@@ -241,6 +241,11 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any]) -> None:
     if key.startswith(f"{PARAMETERS}."):
         return
     setting = setting_of(key)
+    if setting.startswith(ENCODER_KWARGS):
+        raise ConfigError(
+            f"{spec.where}: {key} cannot mutate, because the saved network was made with it: leave it out, or search "
+            "over it"
+        )
     if setting not in hints:
         remedy = f"{spec.where}, [population.mutate]: {settings_list(spec.algorithm)} shows all keys."
         for other in names_like(setting):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
-from offbeat.config.keys import DEPTH, POLICIES, leaves, setting_of
+from offbeat.config.keys import DEPTH, ENCODER_KWARGS, POLICIES, leaves, setting_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import Bound, Count, Name, Natural, Share, build
@@ -24,8 +24,9 @@ EVALUATED = (RETURN, "return_min", "return_max", "return_std", "length_mean", TE
 """Numbers of `offbeat eval --json` that can be objectives."""
 PARAMETERS = "curriculum"
 """Table in [population.mutate] with parameters of the env; they are set with the setting of this name."""
-_DEPTHS = {PARAMETERS: 1, POLICIES.rstrip("."): DEPTH}
-"""Table in [population.mutate] -> depth of the tables below it: curriculum.NAME and policies.NAME.settings.KEY."""
+_DEPTHS = {PARAMETERS: 1, ENCODER_KWARGS.rstrip("."): 1, POLICIES.rstrip("."): DEPTH}
+"""Table in [population.mutate] -> depth of the tables below it: curriculum.NAME, encoder_kwargs.NAME and
+policies.NAME.settings.KEY."""
 DISCOUNTS = ("gamma", "gae_lambda")
 """Keys that mutate as 1 - value, unless their table says otherwise."""
 

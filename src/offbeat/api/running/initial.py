@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from offbeat.api.running.checkpoint_fit import require_policy_fit
 from offbeat.api.running.resume_checks import read_resumable
 from offbeat.config.assignments import set_flag
+from offbeat.config.keys import flat
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.directory import RunDirectory
@@ -129,7 +130,7 @@ def _require_same_scale(policy: str, config: Config, run: Path, saved: Mapping[s
 
 def _remedy(policy: str, config: Config, values: Mapping[str, object]) -> str:
     """Return how to give a policy these values of settings, by key; '' if there is nothing to do with its settings."""
-    settings = {key: value for key, value in values.items() if key != "algorithm"}
+    settings = flat({key: value for key, value in values.items() if key != "algorithm"})
     if policy in config.policies and settings:
         table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
         return f"write {table} in the settings of [policies.{policy}]"

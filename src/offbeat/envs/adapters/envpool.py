@@ -20,6 +20,7 @@ import numpy as np
 
 from offbeat.config.env import EnvConfig, refuse_atari_settings
 from offbeat.core.closing import all_or_closed, closed_on_error
+from offbeat.core.constructor_arguments import unknown_argument
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.importable import is_importable
 from offbeat.core.seeding import derive_seed
@@ -27,7 +28,6 @@ from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder
 from offbeat.envs.adapters.grouped import GroupedEnvs
 from offbeat.envs.adapters.pool_of_one import PoolOfOne
-from offbeat.envs.arguments import unknown_argument
 from offbeat.envs.contract import NO_LIMITS, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.failures import column_failed
 from offbeat.envs.infos import vector_info_reader

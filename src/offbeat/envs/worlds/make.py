@@ -9,21 +9,22 @@ from typing import Any
 import gymnasium as gym
 
 from offbeat.config.curriculum import parameters
-from offbeat.config.env import UNSET, EnvConfig, adapter_prefix, refuse_for_world
+from offbeat.config.env import KWARGS_SYNTAX, UNSET, EnvConfig, adapter_prefix, refuse_for_world
 from offbeat.core.closing import all_or_closed, close_or_warn, closed_on_error
+from offbeat.core.constructor_arguments import require_arguments
 from offbeat.core.errors import FAILURES, ConfigError, OffbeatError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import INFO_MASK, EnvSpec
 from offbeat.envs.adapters.pettingzoo.agents import api_of
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
-from offbeat.envs.arguments import accepts, require_arguments, require_render_mode
 from offbeat.envs.contract import Limits
 from offbeat.envs.make import adapter_of, cannot_make, groups_of
 from offbeat.envs.observations import observation_leaves, stacked
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.registration import own_maker
+from offbeat.envs.render_mode import accepts, require_render_mode
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.spaces import action_spec
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
@@ -58,7 +59,7 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None 
     if maker is None:
         return None
     try:
-        require_arguments(env_id, maker, kwargs)
+        require_arguments(env_id, maker, kwargs, KWARGS_SYNTAX)
     except ConfigError:
         if isinstance(maker, type) and not hasattr(maker, "reset"):
             raise _no_env(env_id, maker, None) from None  # arguments would not help

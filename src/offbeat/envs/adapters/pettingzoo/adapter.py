@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from offbeat.core.closing import closed_on_error
+from offbeat.core.constructor_arguments import unknown_argument
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.sources import PREFIX, Source, installed_ids, source_of
-from offbeat.envs.arguments import unknown_argument
 from offbeat.envs.worlds.contract import World
 
 
