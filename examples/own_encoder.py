@@ -5,8 +5,8 @@
 
 An encoder is a torch module with forward(observations) -> features. `observations` has the env's own shapes and dtypes
 (floats are always float32) with one axis of rows in front: a dict of tensors for a Dict observation, otherwise one
-tensor. The constructor gets the description of the observation: a `Leaf` (name, shape, dtype), or a dict of them. Each
-network gets its own encoder.
+tensor. The constructor gets the description of the observation: a `Leaf` (name, shape, dtype), or a dict of them. The
+setting `encoder_kwargs` has its other arguments: --set encoder_kwargs.units=64. Each network gets its own encoder.
 """
 
 from __future__ import annotations

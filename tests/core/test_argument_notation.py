@@ -50,6 +50,12 @@ SOURCES = Path(offbeat.__file__).parent
         ),
         ("pass --set env.eval_kwargs.NAME=VALUE", 'pass eval_kwargs={"NAME": VALUE}'),
         ("`offbeat resume a --set env.eval_kwargs.on=true`", '`offbeat.resume("a", eval_kwargs={"on": True})`'),
+        ("pass --set encoder_kwargs.units=8", 'pass encoder_kwargs={"units": 8}'),
+        ("pass --set encoder_kwargs.NAME=VALUE", 'pass encoder_kwargs={"NAME": VALUE}'),
+        (
+            "`offbeat train ppo A-v0 --set encoder_kwargs.units=8 epochs=2 encoder_kwargs.on=yes`",
+            '`offbeat.train("ppo", "A-v0", encoder_kwargs={"units": 8, "on": "yes"}, epochs=2)`',
+        ),
         ("pass --set 'env.kwargs.goal={x = 1, y = 2}'", "pass env_kwargs={\"goal\": {'x': 1, 'y': 2}}"),
         ("pass --env-kwargs 'goal={x = 1, y = 2}'", "pass env_kwargs={\"goal\": {'x': 1, 'y': 2}}"),
         (

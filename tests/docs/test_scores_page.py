@@ -17,7 +17,10 @@ from offbeat.config.keys import flat
 from offbeat.config.preset_files import preset_tables
 from offbeat.core.typed_text import as_text
 
-DEFAULTS = {"ppo": {"return_scale": 1.0, "clip_reference": "proximal"}}
+DEFAULTS: dict[str, dict[str, object]] = {
+    "ppo": {"return_scale": 1.0, "clip_reference": "proximal"},
+    "crossq": {"encoder_kwargs": {}},
+}
 """What algorithms did in the trainings whose config does not say it."""
 ENV_DEFAULTS = {"env.kwargs.include_cfrc_ext_in_observation": True}
 """What Gymnasium's envs do where a config does not say it."""

@@ -15,6 +15,7 @@ from offbeat.cli import main
 from offbeat.cli.train import Resume, Train
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import thawed
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.experiment import Experiment
@@ -348,6 +349,21 @@ def test_arguments_of_the_env_can_be_searched_over():
     trials = trials_of(spec(search={"over": {"env": {"kwargs": {"size": [3, "three"]}}}}))
     assert [dict(trial.config.env.kwargs) for trial in trials] == [{"size": 3}, {"size": "three"}]
     assert [trial.label for trial in trials] == ["env.kwargs.size 3", "env.kwargs.size three"]
+
+
+def test_arguments_of_an_own_encoder_can_be_searched_over():
+    encoder = {"encoder": "tests.support.own_code:Sized", "encoder_kwargs": {"bias": False}}
+    changes: dict[str, Any] = {"imports": ["tests.support.own_code"], "settings": {**TINY, **encoder}}
+    trials = trials_of(spec(**changes, search={"over": {"encoder_kwargs": {"units": [3, 5], "layers": [[4]]}}}))
+    found = [thawed(trial.config.settings_as(OnPolicyConfig).encoder_kwargs) for trial in trials]
+    assert found == [{"bias": False, "layers": [4], "units": units} for units in (3, 5)]
+    assert [trial.label for trial in trials] == [f"encoder_kwargs.layers 4, encoder_kwargs.units {n}" for n in (3, 5)]
+    ranges = {"low": 2, "high": 8, "step": 2}
+    whole = spec(**changes, search={"method": "random", "trials": 4, "over": {"encoder_kwargs": {"units": ranges}}})
+    assert {type(trial.values["encoder_kwargs.units"]) for trial in trials_of(whole)} == {int}
+    misspelt = spec(**changes, search={"over": {"encoder_kwargs": {"unit": [3]}}})
+    with pytest.raises(ConfigError, match=r"a trial on CartPole-v1 with .*:Sized has no argument 'unit'\. Did"):
+        try_envs(trials_of(misspelt), misspelt)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+import os
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
+from tests.support.own_code import Sized
 from tests.support.registries import registries_kept
 from tests.support.runs import weights_of
 from torch import nn
@@ -13,6 +17,7 @@ from torch import nn
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.actor_critic import ActorCritic
@@ -20,11 +25,14 @@ from offbeat.models.encoders import OwnEncoder
 from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import Orthogonal, PolicyNetwork
 from offbeat.models.published import parameter_shapes
+from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_acting import TorchNetwork
 
 VECTOR = Leaf("observation", (3,), "float32")
 TREE = (Leaf("observation/image", (4, 4), "uint8"), Leaf("observation/inner/goal", (2,), "float32"))
 CHOICES = ActionSpec("discrete", (), nvec=(2,))
+ENV = EnvSpec("test", (VECTOR,), CHOICES, 2)
+SIZED = "tests.support.own_code:Sized"
 SMALL: dict[str, Any] = {
     "steps": 256,
     "envs_per_actor": 4,
@@ -320,9 +328,10 @@ def test_an_unknown_encoder_is_refused_with_the_nearest_name():
 
 def test_the_example_encoder_trains_with_the_same_bits_in_serial_and_processes_and_resumes(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend("examples")
-    monkeypatch.setenv("PYTHONPATH", "examples")
+    monkeypatch.setenv("PYTHONPATH", "examples", prepend=os.pathsep)
     encoder = import_module("own_encoder").GoalEncoder
     settings = {**SMALL, "encoder": "own_encoder:GoalEncoder", "lag": "exact", "max_lag": 1}
+    settings["encoder_kwargs"] = {"units": 6}
     runs = [
         offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / runtime, runtime=runtime, **given)
         for runtime, given in (("serial", settings), ("processes", {**settings, "encoder": encoder}))
@@ -332,3 +341,79 @@ def test_the_example_encoder_trains_with_the_same_bits_in_serial_and_processes_a
     assert weights_of(offbeat.resume(stopped.path).path) == weights_of(runs[0].path)
     observation = {"image": np.zeros((36, 36), np.uint8), "goal": np.ones(1, np.float32)}
     assert offbeat.load(stopped.path)(observation) in (0, 1)
+    weights = load_file(runs[0].path / "checkpoints/latest/weights.safetensors")
+    assert weights["policy_body.encoders.module.goal.weight"].shape == (6, 1)
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_gets_its_arguments_as_plain_lists_and_dicts():
+    seen = []
+
+    def sized(observation, units, *, options=None):
+        seen.append((units, options))
+        module = Linear(observation)
+        module.layer = nn.Linear(observation.size, units)
+        return module
+
+    offbeat.register_encoder("sized", sized)
+    config = PPOConfig(encoder="sized", encoder_kwargs=PlainTable({"units": 4, "options": {"layers": [1, 2]}}))
+    spec = config.policy_spec(ENV)
+    assert dict(parameter_shapes(spec))["policy_body.encoders.module.layer.weight"] == (4, 3)
+    assert seen == [(4, {"layers": [1, 2]})] * len(seen) != []
+    again = PolicySpec.from_json(json.loads(json.dumps(spec.to_json())))
+    assert (again, hash(again)) == (spec, hash(spec))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "says"),
+    [
+        ({}, r"encoder sized needs the argument units: pass --set encoder_kwargs.units=VALUE"),
+        ({"unit": 4}, r"encoder sized has no argument 'unit'. Did you mean 'units'\? Its arguments are units, bias"),
+        ({"units": 4, "observation": 4}, r"encoder sized has no argument 'observation'. .*arguments are units, bias"),
+    ],
+)
+def test_a_missing_and_an_unknown_argument_of_an_encoder_are_refused_before_it_is_made(kwargs, says):
+    def sized(observation, units, *, bias=True):
+        raise AssertionError((observation, units, bias))
+
+    offbeat.register_encoder("sized", sized)
+    with pytest.raises(ConfigError, match=says):
+        PPOConfig(encoder="sized", encoder_kwargs=PlainTable(kwargs)).policy_spec(ENV)
+
+
+def test_an_encoder_that_accepts_any_argument_gets_all():
+    def sized(*args, **kwargs):
+        return Sized(*args, **kwargs)
+
+    offbeat.register_encoder("any", sized)
+    spec = PPOConfig(encoder="any", encoder_kwargs=PlainTable({"units": 4})).policy_spec(ENV)
+    assert dict(parameter_shapes(spec))["policy_body.encoders.module.layers.0.weight"] == (4, 3)
+
+
+def test_a_value_that_an_encoder_refuses_is_named():
+    with pytest.raises(ConfigError, match=r"Sized cannot be made \(TypeError: .* and with {'units': 'many'}"):
+        OwnEncoder((VECTOR,), SIZED, init(), {"units": "many"})
+
+
+def test_a_saved_policy_makes_its_encoder_with_the_same_arguments(tmp_path):
+    settings = {**SMALL, "normalize_observations": False, "encoder": SIZED}
+    settings["encoder_kwargs"] = {"units": 6, "layers": [4]}
+    run = offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **settings)
+    policy = offbeat.load(run.path, encoder=Sized)
+    assert policy(np.zeros(4, np.float32)) in (0, 1)
+    assert offbeat.evaluate(run, episodes=1).episodes == 1
+    assert offbeat.export(run.path, format="torchscript").agreement.decisions > 0
+    with pytest.raises(ConfigError, match=r"cannot be made .* and with {'units': 6, 'layers': \[4\]}"):
+        offbeat.load(run.path, encoder=Linear)
+    other = {**settings, "encoder_kwargs": {"units": 6, "layers": [4], "bias": False}}
+    with pytest.raises(ConfigError, match=r"encoder_kwargs is {units = 6, .* and {.*bias = false} now.* --set enc"):
+        offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "other", init_from=run.path, **other)
+    offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "same", init_from=run.path, **settings)
+
+
+def test_a_policy_file_with_arguments_for_an_included_encoder_is_refused():
+    spec = PPOConfig(encoder="flat").policy_spec(ENV)
+    with pytest.raises(ConfigError, match="encoder is flat, which has no encoder_kwargs"):
+        PolicySpec.from_json({**spec.to_json(), "encoder_kwargs": {"units": 4}})

@@ -1,8 +1,10 @@
-"""An algorithm, envs and an encoder as a user's module has them. Importing it registers nothing; own_names.py does."""
+"""An algorithm, envs and encoders as a user's module has them. Importing it registers nothing; own_names.py does."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -44,6 +46,19 @@ class Pole(CartPoleEnv):
 
 def make_pole(**kwargs: Any) -> gym.Env[Any, Any]:
     return gym.wrappers.TimeLimit(Pole(**kwargs), 50)
+
+
+class Sized(nn.Module):
+    """Linear layers whose sizes are arguments."""
+
+    def __init__(self, leaf: Any, units: int, *, layers: Sequence[int] = (), bias: bool = True) -> None:
+        super().__init__()
+        sizes = [leaf.size, *layers, units]
+        self.layers = nn.Sequential(*(nn.Linear(*pair, bias=bias) for pair in pairwise(sizes)))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        features: Tensor = self.layers(observations.flatten(1))
+        return features
 
 
 class Rows(nn.Module):

@@ -39,7 +39,8 @@ def kind_of(hint: Any) -> Any:
 def for_settings(where: str, algorithm: str, over: Over) -> Over:
     """Return a search space in which ranges of settings that accept only whole numbers have no others.
 
-    What an argument of a constructor accepts is not known: its range has whole numbers if low, high and step are integers.
+    What an argument of a constructor accepts is not known: its range has whole numbers if low, high and step are
+    integers.
 
     Args:
         where: the file of the spec, for messages.

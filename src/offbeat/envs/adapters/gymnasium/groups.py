@@ -23,9 +23,9 @@ from offbeat.core.frozen_table import thawed
 from offbeat.core.importable import is_importable
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
-from offbeat.envs.render_mode import accepts, require_render_mode
 from offbeat.envs.contract import NO_LIMITS, EnvRequest, Limits, shortest
 from offbeat.envs.registration import MUJOCO_MODULES
+from offbeat.envs.render_mode import accepts, require_render_mode
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 SingleEnv = gym.Env[Any, Any]

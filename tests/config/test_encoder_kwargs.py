@@ -1,0 +1,116 @@
+"""Arguments of an own encoder: how they are given, printed, stored and refused."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.own_code import Sized
+
+import offbeat
+from offbeat.algorithms.network import NetworkConfig
+from offbeat.cli import main
+from offbeat.cli.train import Train
+from offbeat.config.assignments import assignments_of, parse_assignments
+from offbeat.config.changes import changed_config
+from offbeat.config.config import Config
+from offbeat.config.config_file import from_tables
+from offbeat.config.keys import flat, is_argument
+from offbeat.config.resolve import resolve
+from offbeat.core.argument_notation import flags_shown
+from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import thawed
+
+SIZED = "tests.support.own_code:Sized"
+ROWS = "tests.support.own_code:Rows"
+ARGUMENTS: dict[str, Any] = {"units": 64, "text": "8", "name": "a b", "layers": [8, 8], "on": True, "inner": {"a": 0.5}}
+POLICIES: dict[str, Any] = {
+    "a": {"agents": "player_0", "settings": {"encoder": SIZED, "encoder_kwargs": {"units": 8}}},
+    "b": {"agents": "player_1"},
+}
+
+
+def config_of(*assignments: str, algorithm: str = "ppo", **flags: object) -> Config:
+    return resolve(algorithm, "CartPole-v1", flags=flags, assignments=parse_assignments(assignments))
+
+
+def kwargs_of(config: Config, policy: str = "default") -> dict[str, Any]:
+    return thawed(config.of_policy(policy).settings_as(NetworkConfig).encoder_kwargs)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "a2c", "sac", "td3", "crossq", "dqn"])
+def test_arguments_of_an_encoder_that_are_typed_are_read_unchanged(algorithm):
+    typed = assignments_of(flat({"encoder_kwargs": ARGUMENTS}))
+    assert typed[:3] == ["encoder_kwargs.units=64", 'encoder_kwargs.text="8"', "encoder_kwargs.name=a b"]
+    config = config_of(f"encoder={SIZED}", *typed, algorithm=algorithm)
+    assert kwargs_of(config) == ARGUMENTS
+    assert config == config_of(algorithm=algorithm, encoder=SIZED, encoder_kwargs=ARGUMENTS)
+    again = from_tables(tomllib.loads(config.as_toml().decode()), "config.toml")
+    assert (again, hash(again.algorithm_settings)) == (config, hash(config.algorithm_settings))
+
+
+def test_keys_of_arguments_are_those_below_the_tables_of_arguments():
+    of_policies = ("policies.a.settings.encoder_kwargs.units", "policies.encoder_kwargs.settings.gamma")
+    keys = ("env.kwargs.a", "encoder_kwargs.a", "encoder", "env_kwargs.a", "encoder_kwargs", *of_policies)
+    assert [is_argument(key) for key in keys] == [True, True, False, False, False, True, False]
+
+
+def test_a_policy_has_the_arguments_of_its_own_encoder_or_those_of_the_run():
+    given: dict[str, Any] = {"encoder": SIZED, "encoder_kwargs": {"units": 4, "layers": 2}, "policies": POLICIES}
+    config = config_of(**given)
+    assert kwargs_of(config, "a") == {"units": 8}
+    assert kwargs_of(config, "b") == {"units": 4, "layers": 2}
+    one = config_of("policies.a.settings.encoder_kwargs.units=9", "policies.a.settings.encoder_kwargs.text=x", **given)
+    assert kwargs_of(one, "a") == {"units": 9, "text": "x"}
+    other = config_of(f"policies.b.settings.encoder={ROWS}", **given)
+    assert kwargs_of(other, "b") == {}
+    same = config_of(f"policies.b.settings.encoder={SIZED}", **given)
+    assert kwargs_of(same, "b") == {"units": 4, "layers": 2}
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"encoder_kwargs.units": 8}, "encoder_kwargs is {'units': 8}, but encoder is auto, and only your own encoder"),
+        ({"encoder": "nature_cnn", "encoder_kwargs": {"units": 8}}, "but encoder is nature_cnn"),
+        ({"encoder": SIZED, "encoder_kwargs": "units=8"}, "a table of numbers"),
+        ({"encoder": SIZED, "encoder_kwargs": "units=8"}, "--set encoder_kwargs.NAME=VALUE"),
+        ({"encoder": SIZED, "encoder_kwargs": {"units": object()}}, "a table of numbers"),
+        ({"encoder": SIZED, "encoder_kwargs.a.b": 8}, "'a.b', which cannot be the name of an argument"),
+        ({"policies": POLICIES, "policies.a.settings.encoder_kwarg.b": 8}, "is not a key"),
+        ({"policies": POLICIES, "policies.b.settings.encoder_kwargs.b": 8}, "the policy b, in [policies.b.settings]"),
+    ],
+)
+def test_arguments_that_no_encoder_can_have_are_refused(flags, says):
+    with pytest.raises(ConfigError) as refused:
+        resolve("ppo", "CartPole-v1", flags=flags)
+    assert says in str(refused.value)
+
+
+def test_an_argument_that_is_no_plain_data_is_refused_in_python_with_its_place():
+    with pytest.raises(ConfigError, match=r"encoder_kwargs\['layers'\]\[0\] is <object"):
+        offbeat.train("ppo", "CartPole-v1", encoder=Sized, encoder_kwargs={"layers": [object()]})
+    settings = {"encoder": Sized, "encoder_kwargs": {"units": object()}}
+    with pytest.raises(ConfigError, match=r"encoder_kwargs\['units'\] is <object"):
+        offbeat.train("ppo", "CartPole-v1", policies={"a": {"agents": "*", "settings": settings}})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"encoder_kwargs.units": 32}, {"units": 32, "text": "8"}),
+        ({"encoder_kwargs": {"units": 32}}, {"units": 32}),
+        ({"encoder": ROWS}, {}),
+        ({"seed": 3}, {"units": 64, "text": "8"}),
+    ],
+)
+def test_the_command_that_replaces_a_refused_change_has_the_arguments_of_the_encoder(given, expected):
+    config = config_of(encoder=SIZED, encoder_kwargs={"units": 64, "text": "8"})
+    with flags_shown(), pytest.raises(ConfigError, match="a resume cannot change it") as refused:
+        changed_config(config, given, Path("runs/a"))
+    parsed = main._parse(shlex.split(str(refused.value).split("`")[1])[1:])
+    assert isinstance(parsed, Train)
+    assert kwargs_of(parsed.config()) == expected
