@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from offbeat.cli.listed_settings import ListedSetting, listed_settings
+from offbeat.config.keys import CONSTRUCTOR_TABLES, TABLES
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve, setting_names
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES
@@ -25,7 +26,8 @@ def by_key(algorithm: str, env: str | None = None) -> dict[str, ListedSetting]:
 
 def test_every_setting_of_every_algorithm_is_listed():
     listed = {key for name in ALGORITHMS for key in by_key(name)}
-    assert setting_names() - listed == {"algorithm", "env", "preset", "league", "kwargs", "eval_kwargs"}
+    assert setting_names() - listed == {"algorithm", "env", "preset", *TABLES}
+    assert {f"{prefix}NAME" for prefix in CONSTRUCTOR_TABLES.values()} <= listed
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -84,7 +86,7 @@ def test_listed_defaults_are_those_of_a_run_without_a_preset():
     assert {key: listed[key].default for key in ("learning_rate", "double", "ema_every")} == {
         key: str(getattr(config.algorithm_settings, key)).lower() for key in ("learning_rate", "double", "ema_every")
     }
-    assert hints.keys() <= listed.keys()
+    assert hints.keys() - {"encoder_kwargs"} <= listed.keys()
 
 
 def test_settings_of_an_own_algorithm_are_listed():
