@@ -19,6 +19,7 @@ from offbeat.cli.listed_settings import table_settings
 from offbeat.config.env import EnvConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.losses.pearl import kl_to_prior
@@ -260,8 +261,8 @@ def test_settings_that_contradict_each_other_are_refused_with_the_arithmetic(
 def test_the_options_say_which_settings_of_sac_are_not_supported() -> None:
     given: dict[str, Any] = dict.fromkeys(("priority_exponent", "importance_exponent", "priority_delay"), 1)
     given |= {"core": "gru", "core_size": 64, "burn_in": 0, "n_step": 3, "prioritized": True, "precision": "bf16"}
-    given |= {"normalize_observations": True, "encoder": "flat"}
-    listed = {setting.key: setting.meaning for setting in table_settings("pearl", PEARLConfig)}
+    given |= {"normalize_observations": True, "encoder": "flat", "encoder_kwargs": PlainTable({"units": 8})}
+    listed = {setting.key.removesuffix(".NAME"): setting.meaning for setting in table_settings("pearl", PEARLConfig)}
     assert {name for name, meaning in listed.items() if meaning.startswith("Not supported")} == given.keys()
     for key, value in given.items():
         with pytest.raises(ConfigError, match=f"{key} is .* not supported by PEARL.*: leave it out$"):
