@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.update_rows import bench, perturb
+from tests.support.compiled import KERNELS
+from tests.support.models import policy_spec
+from tests.support.update_rows import bench, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
@@ -75,11 +77,49 @@ def test_weights_and_state_restore_training_in_a_new_model(small: OnPolicyConfig
 
 @pytest.mark.parametrize("small", [PPO, A2C, IMPALA], ids=["ppo", "a2c", "impala"])
 @pytest.mark.parametrize(
-    ("schedule", "rates"), [("constant", [0.01, 0.01, 0.01, 0.01]), ("linear", [0.01, 0.0075, 0.0, 0.0])]
+    ("schedule", "rates"),
+    [
+        ("constant", [0.01, 0.01, 0.01, 0.01]),
+        ("linear", [0.01, 0.0075, 0.0, 0.0]),
+        ("0:1 0.5:0.1 1:0.2", [0.01, 0.0055, 0.002, 0.002]),
+    ],
 )
 def test_the_learning_rate_follows_its_schedule(small: Any, schedule: str, rates: list[float]) -> None:
     algorithm = bench(replace(small, learning_rate_schedule=schedule)).algorithm
     assert [algorithm.start(progress)[ACTOR_CRITIC] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("small", [PPO, A2C, IMPALA], ids=["ppo", "a2c", "impala"])
+@pytest.mark.parametrize(
+    ("schedule", "coef"), [("constant", 0.4), ("linear", 0.1), ("0:1 0.5:0.5 1:0", 0.1), ("0:1 0.5:0", 0.0)]
+)
+@KERNELS
+def test_the_weight_of_the_entropy_follows_its_schedule(small, schedule, coef, kernels):
+    changes = {"entropy_coef": 0.4, "entropy_coef_schedule": schedule, "kernels": kernels}
+    algorithm = bench(replace(small, **changes)).algorithm
+    minibatch = random_minibatch(algorithm, policy_spec("discrete"), 40, 0)
+    algorithm.start(0.75)
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    with torch.no_grad():
+        results = stage.loss(minibatch), stage.gradients(minibatch)
+    for loss, metrics, _ in results:
+        others = metrics["policy_loss"] + small.value_coef * metrics["value_loss"]
+        assert float((others - loss) / metrics["entropy"]) == pytest.approx(coef, abs=1e-5)
+
+
+@pytest.mark.parametrize("small", [PPO, A2C, IMPALA], ids=["ppo", "a2c", "impala"])
+def test_the_analytic_gradients_have_the_scheduled_weight_of_the_entropy(small):
+    gradients = []
+    for changes in ({"entropy_coef": 0.4, "entropy_coef_schedule": "0:1 0.5:0.5"}, {"entropy_coef": 0.2}):
+        algorithm = bench(replace(small, **changes)).algorithm
+        minibatch = random_minibatch(algorithm, policy_spec("discrete"), 40, 0)
+        algorithm.start(0.75)
+        [stage] = algorithm.stages
+        assert stage.gradients is not None
+        stage.gradients(minibatch)
+        gradients.append(algorithm.groups[ACTOR_CRITIC].parameters.gradients.clone())
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("small", [PPOConfig(), PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])

@@ -338,7 +338,7 @@ def _fall_of_kl(kl: float) -> float:
     return low
 
 
-@pytest.mark.parametrize(("schedule", "clip"), [("constant", 0.2), ("linear", 0.05)])
+@pytest.mark.parametrize(("schedule", "clip"), [("constant", 0.2), ("linear", 0.05), ("0:1 0.5:0.5", 0.1)])
 def test_the_clip_range_follows_its_schedule(schedule, clip):
     ppo = bench(replace(SMALL, clip_schedule=schedule, normalize_advantages=False)).algorithm
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 200, 0)

@@ -79,6 +79,12 @@ def warnings_of(algorithm: str, env: str, **settings: Any) -> list[str]:
         ("td3", "Pendulum-v1", {"target_policy_noise": 0, "target_noise_clip": 1}, "target_noise_clip is 1.*noise=0.2"),
         ("ppo", "CartPole-v1", {"core_size": 64}, "^core_size is 64, which has no effect without a core.*core=gru"),
         ("ppo", "CartPole-v1", {"exploration": "symmetric_kl"}, "^exploration is symmetric_kl.*entropy_coef=0.01"),
+        (
+            "a2c",
+            "CartPole-v1",
+            {"entropy_coef": 0, "entropy_coef_schedule": "0:1 1:0.5"},
+            "the weight entropy_coef is 0",
+        ),
         ("dqn", "CartPole-v1", {"burn_in": 8}, "^burn_in is 8.*without a core.*--set core=gru"),
         ("dqn", "CartPole-v1", {"priority_delay": 1}, "^priority_delay is 1.*while prioritized is false.*=true"),
         ("sac", "Pendulum-v1", {"temperature": 0.1, "target_entropy": -1}, "^target_entropy is -1.*fixed at 0.1.*none"),

@@ -143,10 +143,12 @@ def test_each_name_of_another_library_is_answered():
                     resolve(algorithm, "Own-v0", flags={theirs: 100})
 
 
-@pytest.mark.parametrize("key", ["learning_rate", "clip"])
-def test_a_schedule_that_is_a_function_is_refused_with_the_key_of_schedules(key):
+@pytest.mark.parametrize("key", ["learning_rate", "clip", "entropy_coef"])
+def test_a_schedule_that_is_a_function_or_a_list_is_refused_with_the_key_of_schedules(key):
     with pytest.raises(ConfigError, match=rf"{key} is a function, .*--set {key}_schedule=linear if it is to decrease"):
         resolve("ppo", "CartPole-v1", flags={key: lambda left: 0.1 * left})
+    with pytest.raises(ConfigError, match=rf'{key} is \[\[0, 1\], .*--set {key}_schedule="0:1 0.5:0.1 1:0"'):
+        resolve("ppo", "CartPole-v1", flags={key: [[0, 1], [1000, 0.1]]})
 
 
 @pytest.mark.parametrize("key", ["noise_size", "learn_steps", "batch_decay"])

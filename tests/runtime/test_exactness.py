@@ -81,11 +81,17 @@ TOLD = {
     "imports": (CURIOUS,),
 }
 WIDE = {"hidden_sizes": (128, 128), "envs_per_actor": 16, "steps": 384, "epochs": 1}
-EXPLORES = {"exploration": "symmetric_kl", "entropy_coef": 0.01}
+SCHEDULED = {
+    "learning_rate_schedule": "0:0.5 0.2:1 0.8:0.1",
+    "clip_schedule": "0:1 0.5:1 0.5:0.5",
+    "entropy_coef": 0.01,
+    "entropy_coef_schedule": "0:1 0.6:0",
+}
+EXPLORES = {"exploration": "symmetric_kl"}
 ADAPTED = {"learning_rate_schedule": "kl", "kl_target": 0.01, "recompute_advantages": True}
 CELLS = [
     Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads", ADAPTED),
-    Cell("ppo", "CartPole-v1", 3, 2, 3, "processes", "processes", {"steps": 1024, **EXPLORES}),
+    Cell("ppo", "CartPole-v1", 3, 2, 3, "processes", "processes", {"steps": 1024, **SCHEDULED, **EXPLORES}),
     Cell("impala", "CartPole-v1", 1, 1, 2, "threads", "serial", {"decorrelate": True}),
     Cell("impala", "Pendulum-v1", 3, 2, 1, "processes", "serial", {"env_groups": 2}, OFTEN),
     Cell("a2c", "HalfCheetah-v5", 1, 2, 2, "serial", "serial", {"shared_trunk": True}, {"checkpoint_every": 100}),
@@ -348,6 +354,7 @@ PRIORITIZED_CORE = {**CORE, **INLINE, "batch_size": 24, "prioritized": True, "ut
 NORMALIZED = {"normalize_observations": True, "prioritized": True}
 HOGWILD = [
     HogwildCell("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
+    HogwildCell("ppo", "CartPole-v1", "shared", "per_worker", False, SCHEDULED),
     HogwildCell("sac", "CartPole-v1", "synced", "shared", False, {**PRIORITIZED_CORE}),
 ]
 MORE_HOGWILD = [

@@ -8,7 +8,6 @@ max_lag > 0 an older policy has collected the data, and V-trace corrects for it;
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
@@ -26,9 +25,7 @@ class A2CConfig(OnPolicyConfig):
     """
 
     learning_rate: Positive = 7e-4
-    """Adam's step size, at the start."""
-    learning_rate_schedule: Literal["constant", "linear"] = "linear"
-    """linear: down to 0 over `steps`."""
+    """Adam's step size, times the factor of `learning_rate_schedule`."""
     gae_lambda: Share = 1.0
     """Decay of the trace in GAE and V-trace; 1 gives n-step returns, with n up to unroll_length."""
     entropy_coef: NonNegative = 0.01

@@ -14,7 +14,7 @@ all ratios are 1, and V-trace gives the n-step returns of A2C (section 4.1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -37,9 +37,7 @@ class IMPALAConfig(OnPolicyConfig):
     """
 
     learning_rate: Positive = 6e-4
-    """Adam's step size, at the start."""
-    learning_rate_schedule: Literal["constant", "linear"] = "linear"
-    """linear: down to 0 over `steps`."""
+    """Adam's step size, times the factor of `learning_rate_schedule`."""
     gae_lambda: Share = 1.0
     """Decay of the trace in V-trace; 1 as in the paper's definition, lower values as in its remark 2."""
     entropy_coef: NonNegative = 0.01

@@ -65,6 +65,7 @@ from offbeat.algorithms.rows import (
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.schedules import scheduled
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import INITIAL_STATE, LAST_NO_DECISION, NO_DECISION, Field
 from offbeat.losses.actor_critic import (
@@ -127,6 +128,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             ConfigError: `register` of a subclass does not call that of its base.
         """
         self.config, self.spec, self.corrected, self.device = config, spec, corrected, device
+        self.entropy_coef = config.entropy_coef
+        """The weight of exploration in this learning step, see `entropy_coef_schedule`."""
         storage = storage or PrivateStorage()
         self.register(storage)
         if not self._registered:
@@ -206,6 +209,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         ]
 
     def start(self, progress: float) -> dict[str, float]:
+        self.entropy_coef = scheduled(self.config.entropy_coef, self.config.entropy_coef_schedule, progress)
         return {ACTOR_CRITIC: self.learning_rate(progress)}
 
     def learning_rate(self, progress: float) -> float:
@@ -357,13 +361,13 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return squared_value_loss(values, minibatch["value_target"]).mean()
 
     def exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
-        """Return the exploration term of the loss, a scalar, weighted by the setting entropy_coef.
+        """Return the exploration term of the loss, a scalar, weighted by `self.entropy_coef`, as scheduled.
 
         Args:
             distribution: action distribution of M rows.
             entropy: mean entropy of the distribution, a scalar, with gradients.
         """
-        coef = self.config.entropy_coef
+        coef = self.entropy_coef
         if self.config.exploration == "symmetric_kl" and isinstance(distribution, Categorical):
             return coef * distribution.symmetric_kl_to_uniform().mean()
         return -coef * entropy if coef else 0.0
@@ -433,11 +437,6 @@ def _require_kernels(algorithm: OnPolicy[Any], fast: OnPolicyFastPath | None, de
             f"{device}: only PPO, A2C and IMPALA themselves have them, on a CPU, for a plain MLP of which policy and "
             "critic have one each, and one discrete action or Gaussian box actions. Pass --set kernels=numpy"
         )
-
-
-def scheduled(start: float, schedule: str, progress: float) -> float:
-    """Return the value of a setting at `progress`, 0 to 1: `start`, or with a linear schedule a line down to 0."""
-    return start * max(0.0, 1.0 - progress) if schedule == "linear" else start
 
 
 def gae_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:

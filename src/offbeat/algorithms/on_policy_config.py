@@ -9,7 +9,7 @@ from offbeat.algorithms import fast_paths
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, NonNegative, Positive, Share
+from offbeat.core.fields import Count, NonNegative, Positive, Schedule, Share
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import EnvSpec
 from offbeat.memory.unrolls import UnrollShape
@@ -21,9 +21,10 @@ class OnPolicyConfig(NetworkConfig):
     """The settings that all on-policy actor-critics have."""
 
     learning_rate: Positive = 3e-4
-    """Adam's step size, at the start."""
-    learning_rate_schedule: str = "linear"
-    """constant; linear: decreases to 0 over `steps`; an algorithm may have more schedules."""
+    """Adam's step size, times the factor of `learning_rate_schedule`."""
+    learning_rate_schedule: Schedule = "linear"
+    """linear: decreases to 0 over `steps`. Points are factors of `learning_rate` by progress, which goes from 0 to 1
+    over `steps`, with straight lines between them."""
     gamma: Share = 0.99
     """Discount per env step; in envs with rows without a decision, per decision."""
     gae_lambda: Share = 0.95
@@ -32,6 +33,8 @@ class OnPolicyConfig(NetworkConfig):
     """Weight of the value loss, which is half the squared error."""
     entropy_coef: NonNegative = 0.0
     """Weight of the exploration bonus, see `exploration`."""
+    entropy_coef_schedule: Schedule = "constant"
+    """linear: decreases to 0 over `steps`; points: factors of `entropy_coef`, as in `learning_rate_schedule`."""
     exploration: Literal["entropy", "symmetric_kl"] = "entropy"
     """entropy: maximise the entropy; symmetric_kl: minimise the symmetric KL divergence to the uniform policy (discrete
     actions only)."""
@@ -128,9 +131,10 @@ class OnPolicyConfig(NetworkConfig):
     def without_effect(self, env: EnvSpec, runtime: RuntimeConfig) -> dict[str, str]:
         unused = super().without_effect(env, runtime)
         if not self.entropy_coef:
-            unused["exploration"] = (
-                "while its weight entropy_coef is 0: pass --set entropy_coef=0.01, or leave exploration out"
-            )
+            unused |= {
+                key: f"while {whose} entropy_coef is 0: pass --set entropy_coef=0.01, or leave {key} out"
+                for key, whose in (("exploration", "its weight"), ("entropy_coef_schedule", "the weight"))
+            }
         if not self.normalize_returns:
             unused["return_scale"] = (
                 "while normalize_returns is false: pass --set normalize_returns=true, or leave it out"

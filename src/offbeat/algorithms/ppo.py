@@ -22,7 +22,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
 from offbeat.algorithms.batch_network import Evaluated, ForwardedRows
-from offbeat.algorithms.on_policy import OnPolicy, scheduled
+from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.rows import (
     critic_only_marks,
@@ -36,7 +36,8 @@ from offbeat.algorithms.rows import (
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.fields import Count, Positive
+from offbeat.core.fields import Count, Positive, Schedule
+from offbeat.core.schedules import ScheduleText, scheduled
 from offbeat.core.types import EnvSpec
 from offbeat.losses.actor_critic import effective_sample_size
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
@@ -62,9 +63,10 @@ class PPOConfig(OnPolicyConfig):
     clipped. benchmarks/results/defaults.md has the scores of these defaults on ten envs.
     """
 
-    learning_rate_schedule: Literal["constant", "linear", "kl"] = "constant"
+    learning_rate_schedule: Annotated[str, ScheduleText(("constant", "linear", "kl"))] = "constant"
     """linear: decreases to 0 over `steps`; kl: starts at `learning_rate` and is adapted, from 1e-6 to 0.01, so that the
-    KL divergence stays near `kl_target`."""
+    KL divergence stays near `kl_target`. Points are factors of `learning_rate` by progress, which goes from 0 to 1
+    over `steps`, with straight lines between them."""
     normalize_advantages: bool = True
     """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     rho_clip: Positive = 1.0
@@ -93,8 +95,8 @@ class PPOConfig(OnPolicyConfig):
     clip_reference: Literal["behavior", "proximal"] = "behavior"
     """Policy to which the clip limits the ratio. behavior: the policy that acted; proximal: the policy at the start of
     the learning step, with V-trace (decoupled PPO). They differ only with max_lag > 0 or passes > 1."""
-    clip_schedule: Literal["constant", "linear"] = "constant"
-    """linear: decreases to 0 over `steps`."""
+    clip_schedule: Schedule = "constant"
+    """linear: decreases to 0 over `steps`; points: factors of `clip`, as in `learning_rate_schedule`."""
     value_clip: Annotated[Positive | None, Example("0.2")] = None
     """Limit on the change of a value in a learning step, in units of the (normalised) return; none: no limit."""
     kl_target: Annotated[Positive | None, Example("0.01")] = None
@@ -190,7 +192,9 @@ class PPO(OnPolicy[PPOConfig]):
         return super().start(progress)
 
     def learning_rate(self, progress: float) -> float:
-        return float(self._adapted_rate) or super().learning_rate(progress)
+        if self.config.learning_rate_schedule == "kl":
+            return float(self._adapted_rate) or self.config.learning_rate
+        return super().learning_rate(progress)
 
     # --- minibatches ----------------------------------------------------------------------------------------
 

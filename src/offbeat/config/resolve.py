@@ -177,7 +177,7 @@ def _set_given(
                 raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
             if key in given:
                 raise given_twice(key)
-            _refuse_function(key, value, table_of)
+            _refuse_schedule(key, value, table_of)
             given.add(key)
             if key.startswith(ARGUMENT_PREFIXES):
                 _, table, name = key.split(".", 2)
@@ -196,13 +196,14 @@ def _set_given(
     return given
 
 
-def _refuse_function(key: str, value: object, known: Collection[str]) -> None:
-    """Refuse a function in place of a number of which there are schedules: those of other libraries are functions."""
+def _refuse_schedule(key: str, value: object, known: Collection[str]) -> None:
+    """Refuse a function or a list in place of a number with a schedule: in other libraries they are schedules."""
     schedule = f"{key}_schedule"
-    if schedule in known and callable(value):
+    if schedule in known and (callable(value) or isinstance(value, list | tuple)):
         raise ConfigError(
-            f"{key} is a function, but a number is expected: pass its first value, and --set {schedule}=linear if it "
-            "is to decrease to 0 over the steps of the run"
+            f"{key} is {'a function' if callable(value) else in_short(value)}, but a number is expected: pass its "
+            f"first value, and --set {schedule}=linear if it is to decrease to 0 over the steps of the run, or its "
+            f'factors by progress, as in --set {schedule}="0:1 0.5:0.1 1:0"'
         )
 
 

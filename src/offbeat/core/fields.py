@@ -23,6 +23,7 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of, required
 from offbeat.core.field_texts import describe, example_of, syntax_of
 from offbeat.core.frozen_table import PlainTable, is_bool
+from offbeat.core.schedules import ScheduleText
 from offbeat.core.typed_text import items_of
 
 T = TypeVar("T")
@@ -52,6 +53,8 @@ Seconds = Annotated[float, Bound(above=0, unit="seconds")]
 NonNegative = Annotated[float, Bound(0)]
 Share = Annotated[float, Bound(0, 1)]
 """A number from 0 to 1."""
+Schedule = Annotated[str, ScheduleText()]
+"""A schedule of a setting, see `schedules.py`."""
 Ratio = Annotated[Fraction, Bound(above=0)]
 """A positive number, stored as an exact fraction: 1/4, or 0.37 as 37/100."""
 

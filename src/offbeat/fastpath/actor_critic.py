@@ -95,13 +95,13 @@ class ActorCriticFastPath(Generic[Owner]):
         """Return the result of `OnPolicy.loss`, and its derivatives by the outputs of the policy, [M, P], and of the
         critic, [M], for these outputs.
         """
-        config = self.algorithm.config
+        config, entropy_coef = self.algorithm.config, self.algorithm.entropy_coef
         log_prob = self._head.log_prob(output, rows["action"])
         advantages = _advantages(rows) if config.normalize_advantages else rows["advantage"]
         (policy_loss, metrics, outputs), d_log_prob = self.policy_loss(log_prob, advantages, rows)
-        d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
+        d_output, entropy = self._head.backward(d_log_prob, entropy_coef)
         value_loss, d_values = self.value_loss(values, rows)
-        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        loss = policy_loss + config.value_coef * value_loss - entropy_coef * entropy
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         result = LossResult(loss, {**losses, **metrics}, outputs)
         return result, d_output, d_values * np.float32(config.value_coef)

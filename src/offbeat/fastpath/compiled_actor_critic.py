@@ -37,7 +37,7 @@ class CompiledFastPath(OnPolicyFastPath):
     def __init__(self, algorithm: OnPolicy[Any]) -> None:
         """Read and write the parameters of an algorithm for which `ActorCriticFastPath.applies` is true."""
         spec, parameters = algorithm.spec, algorithm.groups[ACTOR_CRITIC].parameters
-        relu, self._config = spec.activation == "relu", algorithm.config
+        relu, self._algorithm = spec.activation == "relu", algorithm
         self._policy = _Network(parameters, spec.layer_names(), relu=relu)
         self._value = _Network(parameters, critic_names(spec), relu=relu)
         buffers = parameters.values.detach().numpy(), parameters.gradients.numpy()
@@ -78,11 +78,11 @@ class CompiledFastPath(OnPolicyFastPath):
         return self._result(len(index))
 
     def _policy_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
-        config, clip = self._config, self._ppo.clip if self._ppo else math.inf
-        normalize, advantages = config.normalize_advantages, rows["advantage"]
+        clip = self._ppo.clip if self._ppo else math.inf
+        normalize, advantages = self._algorithm.config.normalize_advantages, rows["advantage"]
         if normalize and NORMALIZED in rows:  # a shard
             normalize, advantages = False, rows[NORMALIZED]
-        loss = compiled.PolicyLoss(normalize, self._ppo is not None, clip, config.entropy_coef)
+        loss = compiled.PolicyLoss(normalize, self._ppo is not None, clip, self._algorithm.entropy_coef)
         of_rows = _f32(rows["reference_log_prob"]), _f32(advantages), loss, sums
         if self._log_std:
             action = _f32(rows["action"]).reshape(len(advantages), -1)
@@ -93,13 +93,13 @@ class CompiledFastPath(OnPolicyFastPath):
     def _value_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
         clip = math.inf if self._value_clip is None else self._value_clip
         of_rows = _f32(rows["proximal_value"]), _f32(rows["value_target"])
-        compiled.value_gradients(*forwarded, *of_rows, clip, self._config.value_coef, sums)
+        compiled.value_gradients(*forwarded, *of_rows, clip, self._algorithm.config.value_coef, sums)
 
     def _result(self, rows: int) -> LossResult:
-        config = self._config
         (policy_loss, kl, ratio, clipped, deviation, entropy), (value_loss, *_) = self._sums.tolist()
         policy_loss, value_loss, entropy = policy_loss / rows, value_loss / rows, entropy / rows
-        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        loss = policy_loss + self._algorithm.config.value_coef * value_loss
+        loss -= self._algorithm.entropy_coef * entropy
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         if self._ppo is None:
             return LossResult(loss, losses)

@@ -53,7 +53,9 @@ CELLS = [
     Cell("ppo", "CartPole-v1", 2, (2, 1), {"kl_target": 0.01, "learning_rate_schedule": "kl"}),
     Cell("sac", "Pendulum-v1", 3, (3, 2), {"prioritized": True, "policy_delay": 2}),
     Cell("ppo", CARTS, 3, (2, 3), {**CORE, "policies": TEAMS, "clip_reference": "proximal", "steps": 256}),
-    Cell("impala", "CartPole-v1", 2, (2, 2), {"resident_batches": 2, "passes": 3}),
+    Cell(
+        "impala", "CartPole-v1", 2, (2, 2), {"resident_batches": 2, "passes": 3, "entropy_coef_schedule": "0:1 0.6:0"}
+    ),
 ]
 MORE_CELLS = [
     Cell("td3", "Pendulum-v1", 2, (2, 1), {"prioritized": True}),
