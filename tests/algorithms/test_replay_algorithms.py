@@ -12,7 +12,7 @@ from tests.reference import dqn, sac
 from tests.reference.crossq import new_crossq
 from tests.reference.sac import BOUNDED, by_autograd, random_samples
 from tests.reference.td3 import new_td3
-from tests.support.models import ACTIONS, OBSERVATIONS
+from tests.support.models import ACTIONS, OBSERVATIONS, leaves
 from tests.support.replay_updates import (
     prepared,
     published,
@@ -20,8 +20,10 @@ from tests.support.replay_updates import (
     require_same_update_from_weights_and_state,
 )
 
+from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.algorithms.crossq_config import CrossQConfig
-from offbeat.algorithms.dqn import DQNConfig
+from offbeat.algorithms.dqn import DQN, DQNConfig
+from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.errors import ConfigError
@@ -165,6 +167,33 @@ def test_the_fast_path_is_used_without_a_core_only(name, settings, expected):
     assert {stage.gradients is not None for stage in new(name, "box", settings).stages} == {expected}
 
 
+# --- what a minibatch has -----------------------------------------------------------------------------------
+
+PIXELS = (Leaf("observation", (40, 40, 3), "uint8"),)
+
+
+@pytest.mark.parametrize("name", ["sac", "dqn"])
+def test_a_minibatch_has_the_masks_of_the_present_and_of_the_next_observation(name):
+    samples, minibatch = _sampled_and_prepared(name, leaves("masked", ACTIONS["discrete"]))
+    assert torch.equal(minibatch["mask"], samples["action_mask"])
+    assert torch.equal(minibatch["next_mask"], samples["next/action_mask"])
+
+
+@pytest.mark.parametrize("name", ["sac", "dqn"])
+def test_a_minibatch_has_the_images_of_the_present_and_of_the_next_observation(name):
+    samples, minibatch = _sampled_and_prepared(name, PIXELS)
+    assert torch.equal(minibatch["observation/observation"], samples["observation"])
+    assert torch.equal(minibatch["next_observation/observation"], samples["next/observation"])
+
+
+def _sampled_and_prepared(name: str, observation: tuple[Leaf, ...]) -> tuple[Batch, Minibatch]:
+    """Return random transitions, and the minibatch that an algorithm makes of them."""
+    config = SMALL[name]
+    spec = config.policy_spec(EnvSpec("Test-v0", observation, ACTIONS["discrete"], 4))
+    samples = random_samples(spec, 6, 0)
+    return samples, {"sac": SAC, "dqn": DQN}[name](config, spec, seed=0).minibatch(samples, stream(0, "test"))
+
+
 # --- what is published and kept -----------------------------------------------------------------------------
 
 
@@ -206,8 +235,6 @@ def test_the_initial_weights_depend_on_the_seed_alone_and_ema_networks_start_as_
 
 
 # --- hidden layers ------------------------------------------------------------------------------------------
-
-PIXELS = (Leaf("observation", (40, 40, 3), "uint8"),)
 
 
 @pytest.mark.parametrize(
