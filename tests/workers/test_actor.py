@@ -31,6 +31,7 @@ from offbeat.core.types import (
 )
 from offbeat.envs.actions import random_actions
 from offbeat.envs.call_watch import EnvCallWatch
+from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
@@ -55,8 +56,10 @@ COLUMNS = 4
 class Stage:
     """An actor with slots to write to and weights to act with."""
 
-    def __init__(self, env: str, *, groups: int = 1, seed: int = 0, watch: EnvCallWatch | None = None) -> None:
-        self.envs = make_envs(env, COLUMNS, seed=seed, groups=groups)
+    def __init__(
+        self, env: str, *, groups: int = 1, seed: int = 0, watch: EnvCallWatch | None = None, frame_stack: int = 1
+    ) -> None:
+        self.envs = make_envs(env, COLUMNS, seed=seed, groups=groups, settings=EnvConfig(frame_stack=frame_stack))
         spec = self.envs.spec
         kind: Distribution = "gaussian" if spec.action.kind == "box" else "categorical"
         policy = PolicySpec(spec.observation, spec.action, (8,), "tanh", kind, normalize=True)
@@ -242,6 +245,29 @@ def test_rewards_are_clipped_and_end_with_a_life_while_returns_are_those_of_comp
     assert begin > 0
 
 
+class Lives:
+    """Envs that pay 1 in each row. Each end of an episode is only a lost life, after which the game continues."""
+
+    def __init__(self, envs: Envs) -> None:
+        self._envs = envs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._envs, name)
+
+    def recv(self, group: int = 0) -> Outcome:
+        outcome = self._envs.recv(group)
+        return outcome._replace(reward=np.ones_like(outcome.reward), over=np.zeros_like(outcome.terminated))
+
+
+def test_a_reset_row_after_a_lost_life_has_no_reward():
+    envs = cast(Envs, Lives(make_envs(WANDERER, COLUMNS, seed=0)))
+    stage = Stage(WANDERER)
+    stage.actor = Actor(0, 0, [PolicyColumns(envs, stage.policy)])
+    rows = whole(stage.begin_and_act(*range(4)))
+    assert not rows["valid"].all()
+    np.testing.assert_array_equal(rows["reward"], rows["valid"])
+
+
 def test_a_second_start_begins_new_episodes():
     stage = Stage("Pendulum-v1")
     first = stage.begin_and_act(0)[0]
@@ -287,6 +313,16 @@ def test_a_restored_actor_continues_bit_for_bit(env, groups):
     assert ended.any(), "no episode ended: its return was not put to the test"
 
 
+def test_a_restored_actor_sees_the_frame_stacks_of_the_unfinished_episodes():
+    stage, other = (Stage("offbeat/PixelsMotion-v0", frame_stack=3) for _ in range(2))
+    last = stage.begin_and_act(0)[-1]
+    assert not last["truncated"].any(), "the next ticket begins in the middle of an episode"
+    state = stage.actor.snapshot()
+    assert state is not None
+    other.actor.restore(state)
+    assert_same(other.act(1)[0], stage.act(1)[0])
+
+
 def test_an_actor_that_is_restored_after_a_cut_begins_with_a_reset_row():
     stage, other = Stage("CartPole-v1"), Stage("CartPole-v1")
     stage.actor.start(0, cut=True)
@@ -303,9 +339,12 @@ def test_the_reset_row_after_a_cut_has_nothing_of_the_ticket_that_the_slot_had_b
     stage.actor.start(0, cut=True)
     slot = stage.slot() | {name: np.ones((LENGTH + 1, COLUMNS), np.bool_) for name in (NO_DECISION, ENV_STEP)}
     slot["info"] = np.ones((LENGTH + 1, COLUMNS, 1), np.float32)
+    zeros = ("action", "reward", "terminated", "truncated", "valid", NO_DECISION, ENV_STEP)
+    for name in zeros:
+        slot[name][:] = 1
     stage.columns.start_ticket(PolicyWork(stage.vector, slot), 0, 0.0, 1)
-    assert not slot[NO_DECISION][0].any()
-    assert not slot[ENV_STEP][0].any()
+    for name in zeros:
+        assert not slot[name][0].any(), name
     assert np.isnan(slot["info"][0]).all()
 
 
@@ -334,8 +373,9 @@ def test_spread_columns_start_at_different_episode_steps_and_report_full_lengths
 
 
 def test_the_spread_is_determined_by_seed_actor_and_origin():
-    def first_row(origin: int, seed: int = 0) -> list[float]:
-        stage = Stage("Pendulum-v1", seed=seed)
+    def first_row(origin: int, seed: int = 0, actor: int = 0) -> list[float]:
+        stage = Stage("Pendulum-v1")
+        stage.actor = Actor(actor, seed, [stage.columns])
         stage.actor.start(origin, spread=50)
         row: list[float] = stage.act(0)[0]["observation"][0].tolist()
         return row
@@ -343,6 +383,7 @@ def test_the_spread_is_determined_by_seed_actor_and_origin():
     assert first_row(0) == first_row(0)
     assert first_row(0) != first_row(8)
     assert first_row(0) != first_row(0, seed=1)
+    assert first_row(0) != first_row(0, actor=1)
 
 
 # --- being watched ------------------------------------------------------------------------------------------
