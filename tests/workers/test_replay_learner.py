@@ -182,6 +182,17 @@ def test_metrics_are_those_of_the_ticket_and_lags_count_learning_steps():
     assert {learned.metrics[f"policy_lag_{name}"] for name in ("min", "mean", "max")} == {1}
 
 
+def test_only_observations_of_valid_rows_enter_the_statistics():
+    bench = Bench(replace(SMALL, normalize_observations=True))
+    slot = bench.fill(0)
+    slot["valid"][0, 0] = False
+    seen = slot["observation"][:-1][slot["valid"][:-1]].copy()
+    bench.learner.learn(0, 0.0)
+    state = bench.algorithm.state()["observations"]
+    assert state["count"] == len(seen) == 5
+    np.testing.assert_allclose(state["mean"], seen.mean(axis=0, dtype=np.float64), rtol=1e-12)
+
+
 # --- versions -----------------------------------------------------------------------------------------------
 
 
