@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference.replay import (
     FIELDS,
@@ -179,7 +179,17 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
 # --- what is sampled, while actors write --------------------------------------------------------------------
 
 
+TWO_STEPS_IN_TWO_ROWS: dict[str, Any] = {
+    "length": 2,
+    "n_step": 2,
+    "fields": WAITING_FIELDS,
+    "chances": Chances(waits=0.3),
+}
+"""In the second row of a ticket the next decision is in the next ticket, which an actor may be writing."""
+
+
 @examples(20)
+@example(run=Run(**TWO_STEPS_IN_TWO_ROWS), seed=0)
 @given(run=runs(), seed=seeds)
 def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_after(run, seed):
     known: set[Key] = set()
