@@ -113,6 +113,17 @@ def test_a_leaf_of_zero_is_never_found_despite_rounding(kind, size, seed):
     assert (leaves[tree.find(shares)] > 0).all()
 
 
+@pytest.mark.parametrize(("kind", "size"), [(SumTree, 2 * SumTree.TOP), (NarrowTree, 4)])
+def test_a_leaf_of_zero_is_not_found_where_a_target_less_the_sums_before_it_is_rounded_up(kind, size):
+    leaves = np.zeros(size)
+    leaves[0], leaves[-1] = 1.5, 2.0**52 + 2
+    tree = kind(size)
+    tree.fill(0, leaves)
+    below = np.nextafter(leaves.sum(), 0)
+    assert below - leaves[0] == leaves[-1], "in the last group, the target is the sum of the group"
+    assert tree.find(np.ones(1)).tolist() == [size - 1]
+
+
 def test_a_tree_can_be_rebuilt_from_its_leaves():
     tree, other = NarrowTree(50), NarrowTree(50)
     values = np.random.default_rng(0).random(50)
