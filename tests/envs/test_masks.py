@@ -10,7 +10,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
 from tests.sample_envs.curious_envs import Waiting
-from tests.sample_envs.env_zoo import MASKED, zoo_id
+from tests.sample_envs.env_zoo import MASKED, Masked, zoo_id
 from tests.support.env_rows import stacked
 
 from offbeat.config.env import EnvConfig
@@ -127,13 +127,28 @@ def test_every_row_allows_an_action_and_envs_receive_only_allowed_ones(env_id: s
 
 
 @pytest.mark.parametrize("env_id", [env_id for env_id in ALL if env_id != "Taxi-v4"])
-def test_a_final_row_without_a_mask_allows_every_action(env_id: str) -> None:
+def test_a_terminated_row_without_a_mask_allows_every_action(env_id: str) -> None:
+    require_all_allowed_where(env_id, "terminated")
+
+
+class Truncated(Masked):
+    """Each of its episodes is truncated, and its last state allows nothing."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, ended, _, info = super().step(action)
+        return observation, reward, False, ended, info
+
+
+def test_a_truncated_row_without_a_mask_allows_every_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_all_allowed_where(registered_as("Truncated", Truncated, monkeypatch), "truncated")
+
+
+def require_all_allowed_where(env_id: str, flag: str) -> None:
     envs = made(env_id)
     rows = played(envs, 100)
     assert envs.spec.mask is not None
-    ended = rows["terminated"] | rows["truncated"]
-    assert ended.any()
-    assert rows[envs.spec.mask][ended].all()
+    assert rows[flag].any()
+    assert rows[envs.spec.mask][rows[flag]].all()
 
 
 @every_env
