@@ -114,7 +114,7 @@ class ForwardedRows(dict[str, Any]):
 
 
 class OnPolicyFastPath(Protocol):
-    """The fast path of an on-policy algorithm (`fast_paths.register`)."""
+    """The fast path of an on-policy algorithm (`fast_paths.register`). A call may overwrite the values of the last."""
 
     @abstractmethod
     def values(self, observation: Tensor) -> Tensor:
@@ -258,7 +258,7 @@ def recomputed_log_prob(distribution: ActionDistribution, batch: Batch) -> Tenso
 
 
 def _by_time(batch: Batch, values: list[Tensor]) -> Tensor:
-    """Return values of consecutive rows as [T + 1, B]."""
+    """Return a copy of values of consecutive rows, [T + 1, B]."""
     return torch.cat(values).reshape(batch["observation"].shape[:2])
 
 

@@ -68,13 +68,13 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def values(self, observation: Tensor) -> Tensor:
         """Return the critic's values, [M], of observations [M, inputs]."""
-        return torch.from_numpy(self._critic.forward(self._critic_layers, observation.numpy())[:, 0].copy())
+        return torch.from_numpy(self._critic.forward(self._critic_layers, observation.numpy())[:, 0])
 
     def evaluate(self, observation: Tensor, action: Tensor) -> FastOutputs:
         """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
         output, values = self._networks.forward(observation.numpy())
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values.copy()), self._networks.calls)
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values), self._networks.calls)
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""

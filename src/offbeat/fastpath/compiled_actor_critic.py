@@ -50,13 +50,13 @@ class CompiledFastPath(OnPolicyFastPath):
         self._sums = np.zeros((2, compiled.SUMS))
 
     def values(self, observation: Tensor) -> Tensor:
-        return torch.from_numpy(self._forward(_f32(observation.numpy()), self._value)[:, 0].copy())
+        return torch.from_numpy(self._forward(_f32(observation.numpy()), self._value)[:, 0])
 
     def evaluate(self, observation: Tensor, action: Tensor) -> FastOutputs:
         x = _f32(observation.numpy())
         output, values = self._forward(x, self._policy), self._forward(x, self._value)
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0].copy()), self._calls)
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0]), self._calls)
 
     def _forward(self, x: F32, network: _Network) -> F32:
         self._calls += 1
