@@ -112,6 +112,14 @@ def test_allowed_actions_are_sampled_with_their_renormalized_probability():
     assert chi_square(observed, 20_000 * np.array(list(expected.values()))) > 0.001
 
 
+def test_a_policy_that_explores_takes_allowed_actions():
+    spec, random = policy_spec("discrete", observation="masked"), np.random.default_rng(0)
+    mask = random_mask((3,), 1_000, random)
+    values = sampling.masked(np.zeros((1_000, 3), np.float32), mask)
+    action = sampling.sample_epsilon_greedy(spec, values, np.float32(1), random, mask)
+    assert mask[np.arange(1_000), action].all()
+
+
 def test_masking_changes_neither_its_input_nor_the_parameters_of_boxes():
     parameters = np.arange(10, dtype=np.float32).reshape(2, 5)
     put_down = sampling.masked(parameters, np.array([[True, False, True], [False, True, True]]))

@@ -93,6 +93,25 @@ def test_discrete_actions_of_zero_probability_are_never_sampled():
     assert (log_prob == 0).all()
 
 
+def test_a_random_number_of_0_samples_no_action_of_zero_probability():
+    action, _ = sampling.sample(policy_spec("discrete"), np.array([[-1e4, 0, 0]], np.float32), None, zero_next())
+    assert action.tolist() == [1]
+
+
+def test_a_random_number_of_0_does_not_explore_if_epsilon_is_0():
+    values = np.array([[0, 0, 1]], np.float32)
+    action = sampling.sample_epsilon_greedy(policy_spec("discrete"), values, np.float32(0), zero_next(), None)
+    assert action.tolist() == [2]
+
+
+def zero_next() -> np.random.Generator:
+    """Return a generator whose next float32 in [0, 1) is 0: one of 16 million is."""
+    random = np.random.default_rng(0)
+    random.bit_generator.advance(4_454_914)
+    random.random(dtype=np.float32)
+    return random
+
+
 def test_gaussian_actions_have_the_mean_and_standard_deviation_of_the_policy():
     spec = policy_spec("box")
     mean, log_std = np.array([1.5, -4.0], np.float32), np.array([-1.0, 0.7], np.float32)
@@ -233,6 +252,7 @@ def box(low: float, high: float, squashed: bool = False, env_dtype: str = "") ->
         (-inf, inf, [-300, 0.5, 300], [-300, 0.5, 300]),
         (0, inf, [-3, 0.5, 300], [0, 0.5, 300]),
         (-inf, 2, [-300, 0.5, 300], [-300, 0.5, 2]),
+        (-(2.0**127), 2.0**127, [-2, -0.5, 0, 1], [-(2.0**127), -(2.0**126), 0, 2.0**127]),
         (2.0**126, 3 * 2.0**126, [-2, -0.5, 1, 2], [2.0**126, 1.5 * 2.0**126, 3 * 2.0**126, 3 * 2.0**126]),
     ],
 )
