@@ -37,7 +37,9 @@ def test_stacks_have_the_last_frames_of_an_episode_padded_with_its_first_frame(s
             assert np.array_equal(seen[image.name], np.reshape(expected, (len(expected), *image.stacked_shape)))
         np.testing.assert_array_equal(stacks.age, [min(len(episode), stack) - 1 for episode in episodes])
         if step == 10:
-            kept, stacks = stacks.state(), Stacks([image, OTHER], columns)
+            kept = stacks.state()
+            stacks.reset({image.name: 255 - frames})  # the state must not change meanwhile
+            stacks = Stacks([image, OTHER], columns)
             stacks.restore(kept)
         older = np.stack([slow_stack(episode, stack)[:-1] for episode in episodes], axis=1)
         np.testing.assert_array_equal(stacks.older_frames(image.name), older)
