@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,6 +18,7 @@ from offbeat.core.seeding import stream
 from offbeat.models import actions, sampling
 from offbeat.models.acting import make_policy
 from offbeat.models.distributions import Categorical, make_distribution, masked
+from offbeat.models.published import published_layout
 
 seeds = st.integers(0, 2**32 - 1)
 several = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -118,6 +120,14 @@ def test_a_policy_that_explores_takes_allowed_actions():
     values = sampling.masked(np.zeros((1_000, 3), np.float32), mask)
     action = sampling.sample_epsilon_greedy(spec, values, np.float32(1), random, mask)
     assert mask[np.arange(1_000), action].all()
+
+
+def test_uniform_actions_are_allowed_ones():
+    spec, random = replace(policy_spec("multidiscrete", observation="masked"), uniform_start=True), stream(0, "test")
+    policy, observation = make_policy(spec), random_observation(spec, 1_000, random)
+    published_layout(spec).views(policy.vector)["uniform"][:] = 1
+    places = np.add(policy.act(observation, random).action, [0, 2, 6])
+    assert observation["action_mask"][np.arange(1_000)[:, None], places].all()
 
 
 def test_masking_changes_neither_its_input_nor_the_parameters_of_boxes():

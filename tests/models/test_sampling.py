@@ -104,6 +104,15 @@ def test_a_random_number_of_0_does_not_explore_if_epsilon_is_0():
     assert action.tolist() == [2]
 
 
+def test_how_many_random_numbers_an_epsilon_greedy_policy_takes_does_not_depend_on_which_columns_explore():
+    values, after = np.zeros((4, 3), np.float32), []
+    for epsilon in (0, 1):
+        random = stream(0, "test")
+        sampling.sample_epsilon_greedy(policy_spec("discrete"), values, np.float32(epsilon), random, None)
+        after.append(random.random())
+    assert after[0] == after[1]
+
+
 def zero_next() -> np.random.Generator:
     """Return a generator whose next float32 in [0, 1) is 0: one of 16 million is."""
     random = np.random.default_rng(0)
