@@ -115,8 +115,7 @@ def test_how_many_random_numbers_an_epsilon_greedy_policy_takes_does_not_depend_
 
 def zero_next() -> np.random.Generator:
     """Return a generator whose next float32 in [0, 1) is 0: one of 16 million is."""
-    random = np.random.default_rng(0)
-    random.bit_generator.advance(4_454_914)
+    random = np.random.Generator(np.random.PCG64(0).advance(4_454_914))
     random.random(dtype=np.float32)
     return random
 
