@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.acting import ActingPolicy, make_policy
+from offbeat.models.context_encoder import product_of_gaussians
 from offbeat.models.published import published_layout
 from offbeat.models.spec import TASK_VARIABLE, ContextEncoderSpec, PolicySpec
 from offbeat.models.task_inference import MIN_VARIANCE, TaskInference
@@ -98,6 +100,20 @@ def test_the_posterior_is_the_product_of_the_factors_of_each_columns_context(nex
         assert variance[column] == pytest.approx(expected_variance, rel=1e-4)
 
 
+def test_the_variance_of_a_factor_has_a_minimum_in_numpy_and_in_torch() -> None:
+    spec = make_spec()
+    policy = random_policy(spec)
+    last = published_layout(spec).views(policy.vector)
+    last["context_encoder.1.weight"][:] = 0
+    last["context_encoder.1.bias"][:] = outputs = [0.5, -2, -200, -200]  # whose softplus is 0
+    inference = TaskInference(policy, 3)
+    Transitions(inference, spec).add()
+    of_torch = product_of_gaussians(torch.tensor(outputs).reshape(1, 1, 4))
+    for mean, variance in (inference.posterior(), of_torch):
+        np.testing.assert_allclose(mean[0], [0.5, -2], rtol=1e-6)
+        np.testing.assert_allclose(variance[0], MIN_VARIANCE, rtol=1e-6)
+
+
 def test_the_posterior_without_context_is_the_standard_normal_distribution() -> None:
     inference = TaskInference(random_policy(make_spec()), 3)
     mean, variance = inference.posterior()
@@ -161,12 +177,19 @@ def test_a_snapshot_continues_bit_for_bit() -> None:
     for where in (ALL, np.array([True, False, True])):
         transitions.add(where)
     first.sample_prior(np.random.default_rng(0), ALL)
-    second.restore(first.snapshot())
-    assert second.z.tobytes() == first.z.tobytes()
-    for inference in (first, second):
-        Transitions(inference, spec).add()
-        inference.sample_posterior(np.random.default_rng(1), ALL)
-    assert second.z.tobytes() == first.z.tobytes()
+    state = first.snapshot()
+    expected = [first.z.tobytes(), _next_z(first, spec)]
+    first.reset()  # the snapshot must not change meanwhile
+    transitions.add()
+    second.restore(state)
+    assert [second.z.tobytes(), _next_z(second, spec)] == expected
+
+
+def _next_z(inference: TaskInference, spec: PolicySpec) -> bytes:
+    """Return z after another transition in each column."""
+    Transitions(inference, spec).add()
+    inference.sample_posterior(np.random.default_rng(1), ALL)
+    return inference.z.tobytes()
 
 
 def test_the_task_variable_is_an_input_of_the_policy() -> None:
