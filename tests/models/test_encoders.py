@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Leaf
 from offbeat.models.encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN, SimpleCNN
-from offbeat.models.policy_network import Orthogonal
+from offbeat.models.policy_network import Orthogonal, Uniform
 
 ATARI = Leaf("observation", (84, 84), "uint8", stack=4)
 LAYOUTS = {
@@ -84,6 +84,14 @@ def test_a_cnn_on_atari_has_the_parameter_count_of_its_paper():
     assert sum(p.numel() for p in NatureCNN(ATARI, init()).parameters()) == 1_684_128
     # 4 * 16 * 8^2, 16 * 32 * 4^2 and 32 * 9 * 9 * 256.
     assert sum(p.numel() for p in SimpleCNN(ATARI, init()).parameters()) == 676_144
+
+
+def test_convolutions_are_initialized_as_layers_whose_inputs_are_the_pixels_of_the_kernel():
+    generator = torch.Generator().manual_seed(0)
+    weight = Convolution(3, 4, 5, Orthogonal(generator)).weight.detach().flatten(1)
+    torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(4))  # the gain of ReLU is sqrt(2)
+    largest = Convolution(3, 4, 5, Uniform(generator)).weight.abs().max()
+    assert 0.9 < largest * (3 * 5 * 5) ** 0.5 <= 1
 
 
 def test_impala_resnet_has_the_layers_of_the_paper():
