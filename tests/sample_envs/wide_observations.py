@@ -13,7 +13,7 @@ from torch.jit import is_tracing  # type: ignore[attr-defined]
 
 NUMBERS = spaces.Dict(
     table=spaces.MultiDiscrete(np.array([[300, 70_000], [3, 2]])),
-    card=spaces.Discrete(500, start=-3),
+    card=spaces.Discrete(200, start=-3),
     flags=spaces.MultiBinary(3),
     place=spaces.Box(-1, 1, (2,), np.float64),
     pixels=spaces.Box(0, 255, (4, 4), np.uint8),
