@@ -129,6 +129,14 @@ def test_the_last_row_of_a_ticket_is_the_first_row_of_the_next(env):
     assert (first["observation" if env != DICTS else "observation/place"][0] != 0).any()
 
 
+def test_a_ticket_begins_with_the_observation_after_the_last_one_whose_slot_may_be_in_use_again():
+    stage = Stage("CartPole-v1")
+    [first] = stage.begin_and_act(0)
+    last = first["observation"][LENGTH].copy()
+    first["observation"][:] = 7
+    np.testing.assert_array_equal(stage.act(1)[0]["observation"][0], last)
+
+
 def test_actions_and_log_probabilities_of_a_row_are_those_of_the_policy_for_its_observation():
     stage = Stage("Pendulum-v1")
     [slot] = stage.begin_and_act(0)
