@@ -126,3 +126,14 @@ def test_steps_without_other_workers_stay_below_the_limit_of_shared_moments(beta
         adam.step(1.0)
         largest = max(largest, float((flat.values - before).abs().max()))
     assert 0.65 * largest_step(beta1) < largest < largest_step(beta1)
+
+
+def test_a_step_that_divides_by_nearly_zero_because_of_another_worker_is_limited():
+    _, flat = model_and_flat()
+    flat.shared = True
+    adam = FlatAdam(flat, eps=1e-30)
+    adam.state_tensors()["exp_avg"].fill_(-1)  # another worker has not yet changed exp_avg_sq
+    flat.gradients.fill_(1e-20)
+    before = flat.values.clone()
+    adam.step(0.125)
+    torch.testing.assert_close(flat.values - before, torch.full_like(before, 0.125 * largest_step(0.9)))
