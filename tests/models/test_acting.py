@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -60,6 +61,21 @@ def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, see
             expected = model(torch_inputs(spec, vector, observation)).numpy()
         tolerance = 1e-5 * max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(policy.forward(observation), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("core", ["none", "gru"])
+def test_a_call_in_another_thread_does_not_overwrite_the_outputs_of_a_policy(core):
+    random = np.random.default_rng(5)
+    spec = replace(policy_spec("discrete"), core=core, core_size=4)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, random))
+    observations = [random_observation(spec, 2, random) for _ in range(2)]
+    outputs = policy.forward(observations[0], np.zeros((2, policy.state_size), np.float32))
+    before = outputs.copy()
+    thread = Thread(target=policy.forward, args=(observations[1], np.zeros((2, policy.state_size), np.float32)))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(outputs, before)
 
 
 @examples(40)

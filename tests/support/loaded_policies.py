@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from tests.support.models import policy_spec, random_vector
@@ -14,9 +15,9 @@ from offbeat.envs.checking.preflight import preflight
 from offbeat.models.acting import make_policy
 
 
-def loaded(env_id: str) -> LoadedPolicy:
-    """Return a policy for an env."""
-    spec = PPOConfig(hidden_sizes=(4,)).policy_spec(preflight(env_id))
+def loaded(env_id: str, **settings: Any) -> LoadedPolicy:
+    """Return a policy for an env, with settings of PPO."""
+    spec = PPOConfig(**{"hidden_sizes": (4,), **settings}).policy_spec(preflight(env_id))
     policy = make_policy(spec)
     policy.load(random_vector(spec, np.random.default_rng(0)))
     return LoadedPolicy(policy, Trained(env_id, "ppo", 0, 0, 0))

@@ -14,6 +14,7 @@ With x [M, inputs], weight [outputs, inputs], and d [M, outputs] the derivative 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import local
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -200,13 +201,21 @@ class MLP:
         self._ones = self._all_ones[:rows]
 
 
+class ThreadMLP(local):
+    """An MLP for each thread. The arguments are those of `MLP`."""
+
+    def __init__(self, sizes: Sequence[int], activation: Activation) -> None:
+        """Allocate the workspaces of the calling thread. Python calls this again in each other thread."""
+        self.mlp = MLP(sizes, activation)
+
+
 class NumpyNetwork:
     """An `acting.ActingNetwork` in NumPy, for policies with a plain MLP. Actors that use it do not import torch."""
 
     def __init__(self, spec: PolicySpec, vector: F32) -> None:
         """Read the parameters from a published vector, through views."""
         self._layers = Layers.of(published_layout(spec).views(vector), spec.layer_names())
-        self._mlp = MLP(self._layers.sizes, spec.activation)
+        self._of_thread = ThreadMLP(self._layers.sizes, spec.activation)
 
     def forward(self, inputs: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:  # noqa: ARG002
-        return self._mlp.forward(self._layers, inputs)
+        return self._of_thread.mlp.forward(self._layers, inputs)

@@ -34,10 +34,13 @@ FAST_PATH = "offbeat.fastpath.mlp"
 
 
 class ActingNetwork(Protocol):
-    """The network of a policy. It reads its parameters from the published vector, through views."""
+    """The network of a policy. It reads its parameters from the published vector, through views.
+
+    Several threads may call it at once, as users may share a policy between threads.
+    """
 
     def forward(self, inputs: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
-        """Return [N, outputs], which the next call may overwrite; with a core, advance `state`.
+        """Return [N, outputs], which the next call in this thread may overwrite; with a core, advance `state`.
 
         Args:
             inputs: [N, inputs], the leaves without an encoder, normalised and joined.
@@ -112,7 +115,7 @@ class ActingPolicy:
         self.vector[:] = vector
 
     def forward(self, observation: Mapping[str, Array], state: F32 | None = None) -> F32:
-        """Return [N, outputs], which the next call may overwrite; with a core, advance `state`."""
+        """Return [N, outputs], which the next call in this thread may overwrite; with a core, advance `state`."""
         if self.network is None:
             raise ValueError("this policy has no network: an inference worker computes it")
         return self.network.forward(self.inputs(observation), observation, state)

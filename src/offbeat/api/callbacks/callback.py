@@ -80,7 +80,8 @@ class RunHandle:
     def current_policy(self, name: str | None = None) -> LoadedPolicy:
         """Return a policy with the weights that the run has now. It is a copy: learning does not change it.
 
-        Call this only in the methods of a callback. What it returns can be used at any time, in any thread.
+        Call this only in the methods of a callback. What it returns can be used at any time, in any thread; several
+        threads may share it as they may share a `LoadedPolicy`.
 
         Args:
             name: the policy, in a run with several.

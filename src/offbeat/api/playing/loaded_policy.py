@@ -39,6 +39,9 @@ class LoadedPolicy:
     With a recurrent core, frame stacks, or the previous action or reward as inputs, an action depends on the calls
     before: call `reset` at the start of each episode. A policy that infers its task has a task variable, which is drawn
     at the start of each episode, given all transitions that were passed to `observe` since `reset_task`.
+
+    Several threads may call one policy at once if an action does not depend on the calls before (`remembers` is False).
+    A policy that remembers has one memory: give each thread its own policy, `copy.deepcopy(policy)`, and call `reset`.
     """
 
     def __init__(self, acting_policy: ActingPolicy, trained: Trained) -> None:
