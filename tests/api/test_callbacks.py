@@ -186,6 +186,15 @@ def test_an_evaluated_policy_before_the_first_evaluation_is_refused_with_what_to
         small_run(tmp_path / "run", callbacks=[early])
 
 
+@pytest.mark.parametrize("method", ["current_policy", "evaluated_policy"])
+def test_a_policy_of_a_run_that_has_ended_is_refused_with_how_to_load_it(method, tmp_path):
+    kept = offbeat.Callback()
+    run = small_run(tmp_path / "run", callbacks=[kept], **EVALUATED)
+    with pytest.raises(offbeat.ConfigError, match=r"run has ended: .* call offbeat\.load\('.*run'\)"):
+        getattr(kept.run, method)()
+    assert kept.run.env_steps == run.metrics["env_steps"]
+
+
 def test_a_policy_of_a_run_with_several_is_named_and_a_league_changes_nothing(tmp_path):
     seen: list[Any] = []
 

@@ -65,6 +65,38 @@ def test_arrays_are_aligned_to_cache_lines(kinds):
     assert arena_bytes(slabs) >= sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds)
 
 
+RESIDENT = """
+from offbeat.core.allocator import keep_freed_memory
+from offbeat.memory.arena import private_arena
+
+def resident():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+def grown(slabs=[("rows", (80_000_000,), "uint8")]):
+    before = resident()
+    arrays = private_arena(slabs)
+    made = resident()
+    arrays["rows"][:40_000_000] = 1
+    written = resident()
+    del arrays
+    return made - before, written - before, resident() - before
+
+keep_freed_memory()
+for _ in range(2):
+    print(*grown())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_private_arrays_occupy_memory_from_their_first_write_until_they_are_freed():
+    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():  # of the first arena, and of one after it
+        made, written, freed = map(int, line.split())
+        assert made < 8_000  # kB, of 80 MB
+        assert 36_000 < written < 48_000
+        assert freed < 8_000
+
+
 def test_arrays_of_one_element_can_be_viewed_and_written():
     arrays = private_arena([("count", (), "int64"), ("flag", (1,), "bool")])
     arrays["count"][...] = 2**40

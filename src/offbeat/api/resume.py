@@ -19,11 +19,11 @@ from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
 from offbeat.config.importing import accept
 from offbeat.config.trust import clusters_of
-from offbeat.core.caller_state import caller_state
+from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath
 from offbeat.metrics.counters import Counters
-from offbeat.metrics.progress import ProgressKind
+from offbeat.metrics.progress import ProgressKind, View
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
 from offbeat.runtime.signals import GracefulStop
@@ -112,41 +112,58 @@ def continue_run(
     """
     called = Callbacks(callbacks)
     directory = RunDirectory.open(run, trust_code=trust_code)
-    crash, damage = directory.crash_message(), directory.status_damage()
+    messages = directory.crash_message(), directory.status_damage()
     with caller_state() as caller, directory.presence().required(), directory.lock():
         view = view_on_stderr(progress)
         accept(*clusters_of(given))
         directory.require_code(given, trust_code=trust_code)
-        saved, state = read_resumable(directory, checkpoint, with_replay=True)
-        before = directory.read_config()
-        config = config_to_resume(before, directory.path, state, given)
-        load_code(config, view, caller)
-        parts = prepare(config, view)
-        try:
-            require_checkpoint_fit(saved, parts, directory.path)
-            changed = changes_between(before.without_limits(), config)
-            continuation = Continuation(directory.path, saved, changed)
-            counters = Counters.of_state(state["counters"])
-            logged = Counters.of_state(state["recorder"]["counted"]).learning_step
-            del saved, state  # they are large, and the continuation releases them
-            with GracefulStop() as signals:
-                changes = DirectoryChanges(directory, config, checkpoint, counters, logged, changed)
-                context = RunContext(
-                    parts=parts,
-                    directory=directory,
-                    view=view,
-                    callbacks=called,
-                    signals=signals,
-                    start_acting=continuation.start_acting,
-                    commit=changes.commit,
-                    roll_back=changes.roll_back,
-                    learned=counters.learning_step,
-                    metrics_size=changes.metrics_size,
-                    resumed_at=counters.env_steps,
-                    shows_end=shows_end,
-                )
-                for message in filter(None, (crash, damage, changes.lost_lines)):
-                    context.notify(message)
-                return run_to_end(context)
-        finally:
-            parts.close()
+        return _continue_and_release(
+            directory, given, checkpoint, view, called, caller, messages=messages, shows_end=shows_end
+        )
+
+
+def _continue_and_release(
+    directory: RunDirectory,
+    given: Mapping[str, object],
+    checkpoint: str,
+    view: View,
+    callbacks: Callbacks,
+    caller: CallerState,
+    *,
+    messages: Sequence[str],
+    shows_end: bool,
+) -> Run:
+    """Continue a run, and release its memory: on its exit, `caller_state` returns what is free to the system."""
+    saved, state = read_resumable(directory, checkpoint, with_replay=True)
+    before = directory.read_config()
+    config = config_to_resume(before, directory.path, state, given)
+    load_code(config, view, caller)
+    parts = prepare(config, view)
+    try:
+        require_checkpoint_fit(saved, parts, directory.path)
+        changed = changes_between(before.without_limits(), config)
+        continuation = Continuation(directory.path, saved, changed)
+        counters = Counters.of_state(state["counters"])
+        logged = Counters.of_state(state["recorder"]["counted"]).learning_step
+        del saved, state  # they are large, and the continuation releases them
+        with GracefulStop() as signals:
+            changes = DirectoryChanges(directory, config, checkpoint, counters, logged, changed)
+            context = RunContext(
+                parts=parts,
+                directory=directory,
+                view=view,
+                callbacks=callbacks,
+                signals=signals,
+                start_acting=continuation.start_acting,
+                commit=changes.commit,
+                roll_back=changes.roll_back,
+                learned=counters.learning_step,
+                metrics_size=changes.metrics_size,
+                resumed_at=counters.env_steps,
+                shows_end=shows_end,
+            )
+            for message in filter(None, (*messages, changes.lost_lines)):
+                context.messages.notify(message)
+            return run_to_end(context)
+    finally:
+        parts.close()

@@ -21,7 +21,7 @@ from offbeat.api.running.start_warnings import start_warnings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.config import Config
-from offbeat.core.caller_state import caller_state
+from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.toml_files import MOST_BYTES_OF_A_RUN
@@ -128,29 +128,41 @@ def train_config(
         view = view_on_stderr(progress)
         load_code(config, view, caller)
         layout = _with_measured_topology(config, view)
-        parts = prepare(layout.config, view)
+        return _train_and_release(layout, run_dir, view, called, caller, shows_end=shows_end)
+
+
+def _train_and_release(
+    layout: ChosenLayout,
+    run_dir: Path | None,
+    view: View,
+    callbacks: Callbacks,
+    caller: CallerState,
+    *,
+    shows_end: bool,
+) -> Run:
+    """Train, and release the memory of the run: on its exit, `caller_state` returns what is free to the system."""
+    parts = prepare(layout.config, view)
+    try:
         caller.restore_folder()  # an env may change it when it is tested
-        config = parts.config
-        try:
-            start_acting = partial(_start_new, initial=initial_policies(parts), reason=layout.reason)
-            with GracefulStop() as signals:  # from here on the directory exists, and a signal must not leave it behind
-                directory = _create(run_dir, config)
-                context = RunContext(
-                    parts=parts,
-                    directory=directory,
-                    view=view,
-                    callbacks=called,
-                    signals=signals,
-                    start_acting=start_acting,
-                    commit=lambda: None,
-                    roll_back=partial(_discard_empty, directory),
-                    expectation=layout.expectation,
-                    shows_end=shows_end,
-                )
-                with _locked(directory):
-                    return run_to_end(context)
-        finally:
-            parts.close()
+        start_acting = partial(_start_new, initial=initial_policies(parts), reason=layout.reason)
+        with GracefulStop() as signals:  # from here on the directory exists, and a signal must not leave it behind
+            directory = _create(run_dir, parts.config)
+            context = RunContext(
+                parts=parts,
+                directory=directory,
+                view=view,
+                callbacks=callbacks,
+                signals=signals,
+                start_acting=start_acting,
+                commit=lambda: None,
+                roll_back=partial(_discard_empty, directory),
+                expectation=layout.expectation,
+                shows_end=shows_end,
+            )
+            with _locked(directory):
+                return run_to_end(context)
+    finally:
+        parts.close()
 
 
 def _require_small(config: Config) -> None:

@@ -14,7 +14,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from offbeat.core.types import Tree
 
 ALIGNMENT = 64
 """Alignment of arrays in bytes: a cache line, so that two arrays never share one."""
+_HUGE_FROM = 2**22
+"""Least size in bytes of a block that has huge pages, as in NumPy."""
 
 
 def arena_bytes(slabs: Iterable[Slab]) -> int:
@@ -49,13 +51,24 @@ def slab_spans(slabs: Iterable[Slab]) -> Iterator[tuple[Slab, slice]]:
 def private_arena(slabs: Iterable[Slab]) -> Tree:
     """Return zeroed arrays by name, in memory of this process only.
 
+    The memory does not come from malloc, which would have to write zeros to memory that it reuses. So a page occupies
+    memory from its first write on, and all pages are freed with the last array, also while malloc keeps freed memory.
+
     Raises:
         ConfigError: the system refuses the memory.
     """
     slabs = tuple(slabs)
     with _refusal_explained("memory", slabs):
-        block = np.zeros(arena_bytes(slabs) + ALIGNMENT, np.uint8)
-    return _arrays_in(slabs, block[-block.ctypes.data % ALIGNMENT :])
+        block = mmap.mmap(-1, max(ALIGNMENT, arena_bytes(slabs)), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _allow_huge_pages(block)
+    return _arrays_in(slabs, np.frombuffer(block, np.uint8))
+
+
+def _allow_huge_pages(block: mmap.mmap) -> None:
+    """Let a large block have huge pages, as those of `np.zeros` have: rows are then gathered in less time."""
+    if len(block) >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # the kernel has no huge pages
+            block.madvise(mmap.MADV_HUGEPAGE)
 
 
 class SharedArena:

@@ -117,8 +117,9 @@ class MainThreadWatch:
         self._deadline.end()
 
     def close(self) -> None:
-        """End the thread that checks, unless it hangs while it notifies the user."""
+        """End the thread that checks, unless it hangs while it notifies the user. Nothing is watched any more."""
         self._closed.set()
+        self._watched = None  # it may refer to the parts of the run, which refer to this object
         if self._checker is not None:
             join_all([self._checker])
 

@@ -6,8 +6,9 @@ all acted tickets must then be learned from, and at the first ticket that the ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -34,8 +35,9 @@ class PacedWorkforce(Workforce):
         self._parts, self._acting, self._learners, self._pace = parts, acting, learners, parts.pace
         self._notify = notify
         self._first = parts.trained[0]
+        updates_made = partial(_updates_made, parts.policies)
         in_threads = parts.config.runtime.learning_threads > 1  # these have a watch of their own
-        self._watched = nullcontext if in_threads else parts.main_thread.learning_steps(notify, self._updates_made)
+        self._watched = nullcontext if in_threads else parts.main_thread.learning_steps(notify, updates_made)
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
         self._planned_pause: int | None = None
@@ -103,9 +105,6 @@ class PacedWorkforce(Workforce):
         self._apply_pause()  # first: a finished step allows further tickets to start
         self._acting.finish(self.learned)
         return learned
-
-    def _updates_made(self) -> int:
-        return sum(policy.learner.updates_made for policy in self._parts.policies)
 
     @property
     def learning_failed(self) -> bool:
@@ -239,3 +238,8 @@ def _message_of_policies(messages: Mapping[str, str]) -> str:
 def env_steps_of(learned: Mapping[str, Learned]) -> int:
     """Return the env steps of a learning step: the same for all policies, but for those that are not trained."""
     return max(result.env_steps for result in learned.values())
+
+
+def _updates_made(policies: Sequence[PacedPolicy]) -> int:
+    """Return the number of updates of all policies so far."""
+    return sum(policy.learner.updates_made for policy in policies)

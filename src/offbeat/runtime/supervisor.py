@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.metrics.text import counted
@@ -186,8 +186,17 @@ class Supervisor(Generic[C]):
             while monotonic() - started < self._closing_s(process.index) and not process.exits_within(POLL_INTERVAL_S):
                 pass
         with ExitStack() as closing:
+            closing.callback(self._release)
             for process in self.processes:
                 closing.callback(process.kill)
 
+    def _release(self) -> None:
+        """Release what refers to the owner of this supervisor, which refers to the memory of the run."""
+        self.processes, self._start = [], _not_started
+
     def _closing_s(self, index: int) -> float:
         return ENV_CLOSE_S if self._board.deadlines[index].is_in_env else CLOSE_S
+
+
+def _not_started(index: int, attempt: int) -> NoReturn:  # noqa: ARG001
+    raise RuntimeError("a supervisor that is closed starts no process")

@@ -80,8 +80,7 @@ class TrainingLoop(ABC):
             make,
             services,
             self.saving,
-            lambda: self.metrics.expected_evaluation_s(self.counters),
-            partial(self._write_renewed_line, ends_period=False),  # the wait for another evaluation follows
+            self.metrics.expected_evaluation_s,
             concurrent=concurrent,
             bounded=not exact and config.run.eval_time_share < 1,
         )
@@ -279,6 +278,7 @@ class TrainingLoop(ABC):
                 self.counters,
                 self.metrics.wall_time,
                 self._during_evaluation,
+                partial(self._write_renewed_line, ends_period=False),  # the wait for another evaluation follows
                 due=due,
                 last=last and self._run.evaluation_interval > 0,
             )

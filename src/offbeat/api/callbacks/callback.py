@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat.config.keys import values_of
-from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from offbeat.api.callbacks.source import Source
@@ -87,9 +86,9 @@ class RunHandle:
             name: the policy, in a run with several.
 
         Raises:
-            ConfigError: there is no such policy, or there are several and none is named.
+            ConfigError: there is no such policy, or there are several and none is named; or the run has ended.
         """
-        return self._source.policy_of(self._source.current_weights(), self._source.counters, name)
+        return self._source.current_policy(name)
 
     def evaluated_policy(self, name: str | None = None) -> LoadedPolicy:
         """Return a policy with the weights of the last evaluation. It is a copy, as that of `current_policy`.
@@ -100,12 +99,7 @@ class RunHandle:
         Raises:
             ConfigError: as `current_policy`; or there was no evaluation since the run was started or resumed.
         """
-        if self._source.evaluated is None:
-            raise ConfigError(
-                f"there was no evaluation yet since {self.path} was started or resumed: call evaluated_policy() in "
-                "on_evaluation, or use current_policy()"
-            )
-        return self._source.policy_of(*self._source.evaluated, name)
+        return self._source.evaluated_policy(name)
 
 
 class Callback:

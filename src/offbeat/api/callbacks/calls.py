@@ -109,6 +109,8 @@ class Callbacks(Observer):
             self._source.state, self._source.reason = state, reason
         started, self._started = self._started, []
         with ExitStack() as calls:
+            if self._source:
+                calls.callback(self._source.release)
             for callback in reversed(started):  # an ExitStack calls the last one first
                 calls.callback(self._call, callback, "on_end")
 

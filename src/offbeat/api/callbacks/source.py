@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from offbeat.config.config import Config
 from offbeat.config.trust import Code
+from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from offbeat.api.playing.loaded_policy import LoadedPolicy
@@ -21,7 +22,10 @@ class Source:
     """What the `RunHandle`s of all callbacks read: the run and its progress."""
 
     def __init__(self, parts: Parts, directory: RunDirectory, loop: TrainingLoop, resumed: bool) -> None:
-        self._parts, self._loop, self.directory, self.resumed = parts, loop, directory, resumed
+        self._run: tuple[Parts, TrainingLoop] | None = parts, loop
+        """None once the run has ended: who keeps its callbacks does not keep its memory."""
+        self._last_counters = loop.counters
+        self.directory, self.resumed = directory, resumed
         self.config: Config = parts.config
         self.policies = tuple(policy.name for policy in parts.policies)
         self.state: RunState = "running"
@@ -31,21 +35,52 @@ class Source:
 
     @property
     def counters(self) -> Counters:
-        return self._loop.counters
+        return self._run[1].counters if self._run else self._last_counters
 
     def stop(self, name: str, reason: str) -> None:
         self.stop_reason = self.stop_reason or ": ".join(filter(None, (f"stopped by the callback {name}", reason)))
 
-    def current_weights(self) -> dict[str, Tree]:
-        return self._parts.weights()
+    def release(self) -> None:
+        """Release the memory of the run, which has ended."""
+        self._last_counters, self._run, self.evaluated = self.counters, None, None
 
-    def policy_of(self, weights: Mapping[str, Tree], counters: Counters, name: str | None) -> LoadedPolicy:
+    def current_policy(self, name: str | None) -> LoadedPolicy:
+        """See `RunHandle.current_policy`."""
+        parts = self._parts()
+        return self._policy_of(parts, parts.weights(), self.counters, name)
+
+    def evaluated_policy(self, name: str | None) -> LoadedPolicy:
+        """See `RunHandle.evaluated_policy`."""
+        parts = self._parts()
+        if self.evaluated is None:
+            raise ConfigError(
+                f"there was no evaluation yet since {self.directory.folder} was started or resumed: call "
+                "evaluated_policy() in on_evaluation, or use current_policy()"
+            )
+        return self._policy_of(parts, *self.evaluated, name)
+
+    def _parts(self) -> Parts:
+        """Return the parts of the run.
+
+        Raises:
+            ConfigError: the run has ended.
+        """
+        if self._run is None:
+            path = str(self.directory.folder)
+            raise ConfigError(
+                f"the run {path} has ended: its policies are in its files, so call offbeat.load({path!r})"
+            )
+        return self._run[0]
+
+    def _policy_of(
+        self, parts: Parts, weights: Mapping[str, Tree], counters: Counters, name: str | None
+    ) -> LoadedPolicy:
         """Return a policy with its weights, which are copied."""
         from offbeat.api.playing.load import chosen_policy, loaded_from
         from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
         from offbeat.runtime.saving import numbers_of, policy_json
 
         chosen = chosen_policy(self.policies, name, str(self.directory.path))
-        (policy,) = (each for each in self._parts.policies if each.name == chosen)
+        (policy,) = (each for each in parts.policies if each.name == chosen)
         saved = SavedPolicy(weights[chosen], policy_json(self.config, policy, numbers_of(counters)))
         return loaded_from(Checkpoint({chosen: saved}, None), str(self.directory.path), Code(), policy=chosen)

@@ -174,10 +174,10 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         closing.callback(lambda: context.view.close(context.summary))
         context.view.start(about_run(context))
         context.parts.main_thread.has_log = True
-        tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)
+        tracker = start_tracker(context.config, context.directory, context.messages.notify, context.metrics_size)
         if tracker is not None:
             closing.callback(tracker.close)
-        warn = RateLimitedWarning(context.notify)
+        warn = RateLimitedWarning(context.messages.notify)
         sinks = make_sinks(context, tracker, warn)
         loop = make_loop(closing, context, sinks, warn)
         _start_and_commit(context, loop, sinks)
@@ -194,7 +194,8 @@ def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
     from offbeat.runtime.run_services import Ending
 
     try:
-        context.callbacks.start(context.parts, context.directory, loop, context.notify, resumed=context.resumed)
+        notify = context.messages.notify
+        context.callbacks.start(context.parts, context.directory, loop, notify, resumed=context.resumed)
         context.parts.timings.seconds.clear()  # work before the clock starts does not count
         loop.metrics.start_clock()
         _set_learner_affinity(context)
@@ -253,9 +254,9 @@ def _start_and_commit(context: RunContext, loop: TrainingLoop, sinks: Sequence[L
     for shown in context.parts.build_messages:
         context.directory.append_to_log(shown)
     if messages.message:
-        context.notify(messages.message)
+        context.messages.notify(messages.message)
     for warning in messages.warnings:
-        context.show_warning(warning)
+        context.messages.show_warning(warning)
 
 
 def _record_versions(directory: RunDirectory) -> None:
@@ -273,7 +274,7 @@ def _set_learner_affinity(context: RunContext) -> None:
     """Set the CPU affinity and the niceness of this thread, as in the settings."""
     cores, nice = context.config.runtime.cores_of_learner(0), context.config.runtime.learner_nice
     if nice is not None and not may_raise_niceness():
-        context.notify(
+        context.messages.notify(
             f"learner_nice is {nice}, but this process could not restore its niceness at the end of the run, so it is "
             "not changed: train with the command line, in a separate process"
         )

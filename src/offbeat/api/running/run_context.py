@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from offbeat.api.running.messages import Messages
 from offbeat.config.config import Config
-from offbeat.core.argument_notation import is_for_python
 from offbeat.core.errors import RunWarning
-from offbeat.core.printing import print_text
-from offbeat.metrics.progress import Silent, View
+from offbeat.metrics.progress import View
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.signals import GracefulStop
 
@@ -74,17 +72,7 @@ class RunContext:
         """Whether the run continues from a checkpoint."""
         return self.resumed_at is not None
 
-    def notify(self, text: str, details: str = "", /) -> None:
-        """Show a message to the user and write it to the log; `details` are only written to the log."""
-        self.directory.append_to_log("\n".join(filter(None, (text, details.rstrip()))))
-        self.view.message(text)
-
-    def show_warning(self, warning: RunWarning) -> None:
-        """Write a warning to the log. On the command line, show it: a caller in Python has got it as Python warning."""
-        self.directory.append_to_log(str(warning))
-        if is_for_python():
-            return
-        if isinstance(self.view, Silent):
-            print_text(f"offbeat: {warning}", sys.stderr)
-        else:
-            self.view.message(str(warning))
+    @property
+    def messages(self) -> Messages:
+        """Shows messages to the user, and writes them to the log."""
+        return Messages(self.directory, self.view)

@@ -46,8 +46,7 @@ class Evaluations:
         make_evaluator: Callable[[], Evaluator],
         services: RunServices,
         saving: Saving,
-        expected_s: Callable[[], float],
-        write_line: Callable[[], None],
+        expected_s: Callable[[Counters], float],
         *,
         concurrent: bool,
         bounded: bool,
@@ -60,15 +59,14 @@ class Evaluations:
             make_evaluator: makes the evaluator; is called when the first evaluation is due.
             services: the recorder gets the results, the observer also the evaluated weights, for callbacks.
             saving: gets the evaluated weights, to save the best ones.
-            expected_s: estimates the seconds of the first evaluation from acting so far.
-            write_line: writes a metrics line within a period; each result gets its own line.
+            expected_s: estimates the seconds of the first evaluation from acting so far, up to these counters.
             concurrent: whether the learner continues during an evaluation, if the evaluator has a process of its own.
             bounded: whether evaluations are skipped to bound their share of the time.
         """
         self._plan, self._policies, self._make_evaluator = plan, policies, make_evaluator
         self._evaluator: Evaluator | None = None
         self._recorder, self._observer, self._notify = services.recorder, services.observer, services.notify
-        self._saving, self._expected_s, self._write_line = saving, expected_s, write_line
+        self._saving, self._expected_s = saving, expected_s
         self.concurrent, self._bounded = concurrent, bounded
         self._running: tuple[dict[str, Tree], Counters] | None = None
         """The weights that are being evaluated, and the counters of the run at these weights."""
@@ -122,6 +120,7 @@ class Evaluations:
         counters: Counters,
         wall_time_s: float,
         on_wait: Callable[[], None],
+        write_line: Callable[[], None],
         *,
         due: bool,
         last: bool,
@@ -133,6 +132,7 @@ class Evaluations:
             counters: counters of the run at these weights.
             wall_time_s: seconds of training so far.
             on_wait: is called often while this waits for a result; may raise to stop waiting.
+            write_line: writes a metrics line within a period; each result gets its own line.
             due: whether the weights are to be evaluated.
             last: whether the run has ended: this then waits for the result.
 
@@ -141,19 +141,20 @@ class Evaluations:
         """
         reported = self._collect(POLL_INTERVAL_S if last else 0.0, on_wait, until_done=last)
         self._pending |= due
-        if not self._pending or self._running or (not last and self._exceeds_time_share(wall_time_s)):
+        if not self._pending or self._running or (not last and self._exceeds_time_share(counters, wall_time_s)):
             return reported
         if reported and last:
-            self._write_line()
+            write_line()
         self._pending = False
         self._start(weights(), counters)
         if last or not self.concurrent:
             reported |= self._collect(POLL_INTERVAL_S, on_wait, until_done=True)
         return reported
 
-    def _exceeds_time_share(self, wall_time_s: float) -> bool:
+    def _exceeds_time_share(self, counters: Counters, wall_time_s: float) -> bool:
         """Whether another evaluation would take too large a share of the time; if so, skip it."""
-        next_s, allowed_s = self._next_cost_s, max(ALWAYS_ALLOWED_S, self._plan.run.eval_time_share * wall_time_s)
+        next_s = self._next_cost_s(counters)
+        allowed_s = max(ALWAYS_ALLOWED_S, self._plan.run.eval_time_share * wall_time_s)
         if not self._bounded or self._cost_s + next_s <= allowed_s:
             return False
         self._pending = False
@@ -166,12 +167,11 @@ class Evaluations:
         self._skips += 1
         return True
 
-    @property
-    def _next_cost_s(self) -> float:
+    def _next_cost_s(self, counters: Counters) -> float:
         """The expected cost of the next evaluation: see the module's docstring."""
         if self._last_cost_s is not None:
             return self._last_cost_s
-        return self._expected_s() * (0.5**self._skips if self.concurrent else 1.0)
+        return self._expected_s(counters) * (0.5**self._skips if self.concurrent else 1.0)
 
     def _start(self, views: Mapping[str, Tree], counters: Counters) -> None:
         weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in views.items()}

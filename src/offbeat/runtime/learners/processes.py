@@ -133,6 +133,7 @@ class LearnerProcesses:
             closing.callback(close_all, (self._arena, *self._bells, self._pool, self._collective))
             for child in self._children:
                 closing.callback(child.kill)
+        del self._collective  # it refers to this object, which refers to the memory of the run
 
     # --- learning steps -------------------------------------------------------------------------------------
 

@@ -1,0 +1,63 @@
+"""The memory of a run is freed when the run has ended, also while the user keeps its callbacks and its result."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.runs import small_run
+
+import offbeat
+from offbeat.core import caller_state
+from offbeat.core.allocator import stop_keeping_memory
+from offbeat.runtime.parts import Parts
+from offbeat.runtime.training_loop import TrainingLoop
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "serial": {},
+    "threads": {"runtime": "threads", "actors": 2},
+    "processes": {"runtime": "processes", "actors": 1, "evaluator": "process"},
+    "inference worker": {"runtime": "processes", "actors": 1, "inference": "worker"},
+    "two learners": {"runtime": "processes", "actors": 1, "devices": ("cpu", "cpu"), "shards": 2},
+    "hogwild": {"algorithm": "a2c", "runtime": "hogwild", "workers": 1},
+    "a league": {"env": "offbeat.envs.testing.worlds:CartPoles", "league": {"window": 2, "snapshot_every": 2}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _without_collector() -> Iterator[None]:
+    """Let only reference counts free memory: the garbage collector may take long to come."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def parts_in_memory() -> list[str]:
+    return [type(each).__name__ for each in gc.get_objects() if isinstance(each, Parts | TrainingLoop)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_the_memory_of_a_run_is_freed_when_it_ends(layout, tmp_path):
+    kept = offbeat.Callback()
+    run = small_run(tmp_path / "run", callbacks=[kept], stop_at=256, eval_every=128, eval_episodes=1, **layout)
+    assert parts_in_memory() == []
+    resumed = offbeat.resume(run, callbacks=[kept], progress="none")
+    assert parts_in_memory() == []
+    assert kept.run.env_steps == resumed.metrics["env_steps"]
+
+
+def test_free_memory_is_returned_to_the_system_once_that_of_the_run_is_free(tmp_path, monkeypatch):
+    left: list[list[str]] = []
+
+    def return_memory() -> None:
+        left.append(parts_in_memory())
+        stop_keeping_memory()
+
+    monkeypatch.setattr(caller_state, "stop_keeping_memory", return_memory)
+    run = small_run(tmp_path / "run", stop_at=256)
+    offbeat.resume(run, progress="none")
+    assert left
+    assert not any(left)
