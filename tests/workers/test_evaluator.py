@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tests.support.models import random_vector
 from tests.support.policies import WithoutWeights
 
@@ -223,6 +224,15 @@ class Long(RandomLength):
         return observed
 
 
+def random_lengths(num_envs: int) -> SyncVectorEnv:
+    """Return a vector env whose episodes cannot be limited."""
+    return SyncVectorEnv([RandomLength] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+VECTOR_ENV = "tests/RandomLengths-v0"
+if VECTOR_ENV not in gym.registry:
+    gym.register(VECTOR_ENV, None, vector_entry_point=random_lengths)  # type: ignore[arg-type]
+
 _OTHERS: dict[str, Any] = {"tests/FailsAtStep-v0": FailsAtStep, "tests/Endless-v0": Endless, "tests/Long-v0": Long}
 for _id, _maker in _OTHERS.items():
     if _id not in gym.registry:
@@ -373,6 +383,21 @@ def test_a_game_cut_in_the_reset_row_after_a_lost_life_counts_as_cut():
 
     assert cut(ends_itself=False) == 1
     assert cut(ends_itself=True) == 0
+
+
+@pytest.mark.parametrize("episodes", [5, 40])
+def test_an_evaluation_cuts_the_episodes_of_a_vector_env_that_cannot_be_limited(episodes):
+    def of(max_episode_steps: int) -> Evaluation:
+        envs = evaluation_envs(
+            VECTOR_ENV, episodes, seed=0, role="evaluation", settings=EnvConfig(), max_episode_steps=max_episode_steps
+        )
+        return evaluated_alone(policy_for(spec_in(envs)), envs, episodes=episodes, seed=0)
+
+    whole, cut = of(1000), of(3)
+    assert (whole.lengths > 3).any()
+    assert (whole.cut, cut.cut, cut.not_begun) == (0, int((whole.lengths > 3).sum()), 0)
+    np.testing.assert_array_equal(cut.lengths, np.minimum(whole.lengths, 3))
+    np.testing.assert_array_equal(cut.returns, cut.lengths, "the rest of an episode does not count")
 
 
 class _Still(WithoutWeights):

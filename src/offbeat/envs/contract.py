@@ -209,7 +209,7 @@ class Limits:
     run: int | None = None
     """`max_episode_steps` of [env]. It is part of the task, so an env that cannot be truncated there is refused."""
     evaluation: int | None = None
-    """Where an evaluation cuts an episode. Ignored by an env that cannot be truncated there."""
+    """Where an evaluation cuts an episode. Ignored by an env that cannot be truncated there: the evaluation does it."""
 
     def shorter_than(self, own: int | None) -> int | None:
         """Return the limit to request from an env whose own limit is `own`; None if its own is short enough."""

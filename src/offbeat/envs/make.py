@@ -66,7 +66,7 @@ def make_envs(
         role: Purpose of the envs; evaluation has its own random streams.
         settings: The table [env]. Unset values have the defaults of the env.
         info_mask: Whether to read a leaf 'action_mask' from the infos; `preflight` finds out.
-        cut_after: Env steps after which an evaluation cuts an episode. Ignored by vector envs without such a limit.
+        cut_after: Env steps after which an evaluation cuts an episode. Vector envs without such a limit ignore it.
         tasks: The tasks that the envs can be set to; the envs are then `TaskEnvs`. None: the envs have one task.
 
     Raises:

@@ -145,7 +145,14 @@ class EpisodeCounter:
     """Adds up returns and lengths by episode. Worlds that have played all their episodes are not counted."""
 
     def __init__(
-        self, episodes: int, worlds: int, agents: Mapping[str, int], cut_at: int | None, info: Sequence[str] = ()
+        self,
+        episodes: int,
+        worlds: int,
+        agents: Mapping[str, int],
+        cut_at: int | None,
+        info: Sequence[str] = (),
+        *,
+        cuts_itself: bool = False,
     ) -> None:
         """Make a counter.
 
@@ -155,9 +162,11 @@ class EpisodeCounter:
             agents: number of columns that each policy has in a world.
             cut_at: step of an episode at which a limit of the evaluation truncates it; None: there is none.
             info: names of the numbers in the infos: `EnvSpec.info`.
+            cuts_itself: whether the envs cannot truncate an episode at `cut_at`: the counter then cuts it there, and
+                the rest of it does not count.
         """
         self.ended = 0
-        """Number of episodes that have ended."""
+        """Number of episodes that have ended, or were cut."""
         self.env_steps = 0
         """Number of env steps of all worlds."""
         self._sums = {policy: _Sums(episodes, count, info) for policy, count in agents.items()}
@@ -166,7 +175,9 @@ class EpisodeCounter:
         """[episodes]: whether an env step has been taken in the episode."""
         self._truncated = 0
         """Number of ended episodes that the step limit `cut_at` truncated."""
-        self._cut_at = cut_at
+        self._truncates_at, self._cuts_at = (None, cut_at) if cuts_itself else (cut_at, None)
+        self._is_rest = np.zeros(worlds, np.bool_)
+        """Whether a world plays the rest of an episode that this counter has cut."""
         self._elapsed = np.zeros(worlds, np.int64)
         """Rows since the start of each world's episode or game, including the reset rows after a lost life."""
         self._episode = np.arange(worlds)
@@ -175,7 +186,7 @@ class EpisodeCounter:
 
     def _set_counted(self) -> None:
         """Set which worlds play an episode that counts."""
-        self._counted = self._episode < len(self._started)
+        self._counted = (self._episode < len(self._started)) & ~self._is_rest
         self._current = self._episode[self._counted]
         for sums in self._sums.values():
             sums.set_counted(self._current, self._counted)
@@ -188,15 +199,26 @@ class EpisodeCounter:
         for policy, sums in self._sums.items():
             sums.add(row.outcomes[policy])
         self._started[self._current] |= row.stepped[counted]
+        if self._cuts_at is not None:
+            self._cut(counted & ~over & (self._elapsed >= self._cuts_at))
         if not over.any():
             return
         self.ended += int((over & counted).sum())
-        if self._cut_at is not None:
-            at_limit = self._elapsed >= self._cut_at
+        if self._truncates_at is not None:
+            at_limit = self._elapsed >= self._truncates_at
             self._truncated += int((at_limit & over & self._truncates(row) & counted).sum())
         self._episode[over] += len(self._episode)
         self._elapsed[over] = -1  # the next row is the reset row
+        self._is_rest[over] = False
         self._set_counted()
+
+    def _cut(self, worlds: NDArray[np.bool_]) -> None:
+        """Cut the episodes of some worlds, [W]: the following rows of these do not count."""
+        if worlds.any():
+            self.ended += int(worlds.sum())
+            self._truncated += int(worlds.sum())
+            self._is_rest |= worlds
+            self._set_counted()
 
     def _truncates(self, row: WorldsRow) -> NDArray[np.bool_]:
         """Return the worlds that the row truncates, [W]: it truncates an agent there, or terminates none.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from offbeat.config.env import MAX_EPISODE_STEPS, EnvConfig
 from offbeat.core.closing import close_all
 from offbeat.core.tasks import Trials
 from offbeat.core.types import DEFAULT_POLICY
-from offbeat.envs.contract import Envs, Outcome
+from offbeat.envs.contract import Envs, Outcome, shortest
 from offbeat.envs.make import make_envs
 from offbeat.envs.worlds.contract import PoliciesOf, WorldSpec
 from offbeat.envs.worlds.make import make_worlds
@@ -31,6 +31,8 @@ class EvaluationEnvs:
     """The columns of each policy, by its name. All have the same worlds."""
     worlds: Worlds | None = None
     """The worlds of these columns; None: each env has one agent."""
+    cut_at: int | None = field(default=None, kw_only=True)
+    """Env steps after which the evaluation cuts an episode that the envs do not truncate there; None: they do it."""
 
     @classmethod
     def of_one(cls, envs: Envs) -> EvaluationEnvs:
@@ -42,7 +44,9 @@ class EvaluationEnvs:
         specs = {policy: envs.spec for policy, envs in self.columns.items()}
         agents = {policy: len(spec.agents) or 1 for policy, spec in specs.items()}
         policy, spec = next(iter(specs.items()))
-        return EpisodeCounter(episodes, spec.columns // agents[policy], agents, spec.cut_at, spec.info)
+        worlds, cuts_itself = spec.columns // agents[policy], self.cut_at is not None
+        cut_at = self.cut_at if cuts_itself else spec.cut_at
+        return EpisodeCounter(episodes, worlds, agents, cut_at, spec.info, cuts_itself=cuts_itself)
 
     def row(self, outcomes: Mapping[str, Outcome]) -> WorldsRow:
         """Return the last row of all worlds from the outcomes of all policies."""
@@ -78,8 +82,8 @@ def evaluation_envs(
         seed: seed of the envs.
         role: purpose of the envs.
         settings: the table [env].
-        max_episode_steps: env steps after which an episode is cut. Some vector envs cannot limit episodes; for these
-            only `max_steps` of `PlayOptions` is a limit.
+        max_episode_steps: env steps after which an episode is cut: by the envs or, if they cannot be limited, by the
+            counter. The env then plays the episode to its end, and the rest does not count.
         info_mask: whether the env gives masks in its infos.
         trials: the trials, for a policy that infers its task: the envs then have its tasks.
         world: agents and spaces of a world with several agents; None: each env has one agent.
@@ -92,18 +96,19 @@ def evaluation_envs(
     """
     count = min(episodes, EVALUATION_ENVS) if trials is None else columns_for(episodes)
     if world is None:
-        return EvaluationEnvs.of_one(
-            make_envs(
-                env_id,
-                count,
-                seed=seed,
-                role=role,
-                settings=settings,
-                info_mask=info_mask,
-                cut_after=max_episode_steps,
-                tasks=None if trials is None else trials.tasks,
-            )
+        envs = make_envs(
+            env_id,
+            count,
+            seed=seed,
+            role=role,
+            settings=settings,
+            info_mask=info_mask,
+            cut_after=max_episode_steps,
+            tasks=None if trials is None else trials.tasks,
         )
+        ends_earlier = shortest(max_episode_steps, envs.spec.time_limit) == envs.spec.time_limit
+        cut_by_envs = ends_earlier or envs.spec.cut_at is not None
+        return EvaluationEnvs({DEFAULT_POLICY: envs}, cut_at=None if cut_by_envs else max_episode_steps)
     game = sides_of_policies(sides)
     worlds = make_worlds(
         world,

@@ -314,8 +314,10 @@ def _own_limit(env_id: str, steps: int, limits: Limits, repeats: int = 1) -> tup
     Raises:
         ConfigError: the env does not support the limit of the run.
     """
+    if steps == _BY_LEVEL:
+        return None, Limits(limits.run)  # some pools ignore it; in training that is an error
     if steps < _UNLIMITED:
-        return None if steps == _BY_LEVEL else -(-steps // repeats), limits
+        return -(-steps // repeats), limits
     if limits.run is not None:
         raise ConfigError(_no_such_limit(env_id, limits.run, "has no time limit"))
     return None, NO_LIMITS
