@@ -46,6 +46,14 @@ def observations() -> dict[str, Any]:
 # --- load ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("play", [package.evaluate, package.watch])
+def test_one_of_several_policies_is_not_played_alone_and_what_to_pass_is_said(play, run, tmp_path):
+    one = package.load_all(run)["scout"]
+    where = {"video": tmp_path / "a.gif"} if play is package.watch else {"episodes": 1}
+    with pytest.raises(ConfigError, match=r"no policy is given for 'driver', 'gunner' of .*offbeat\.load_all\(run\)"):
+        play(one, **where)
+
+
 def test_load_without_a_name_lists_the_policies_of_the_run(run):
     with pytest.raises(ConfigError, match=r"has the policies driver, gunner, scout: choose one with --policy NAME"):
         load(run)

@@ -58,7 +58,7 @@ def test_an_episode_that_is_cut_has_what_agents_have_earned_and_no_step_has_repo
 
 
 def test_an_agent_without_a_policy_is_refused():
-    with pytest.raises(ConfigError, match="test has the agent third, for which no policy was trained"):
+    with pytest.raises(ConfigError, match="no policy is given for 'third' of test: pass the run, or all its policies"):
         WorldEpisode(TakingTurns(("even", "third")), {"default": remembering_policy()}, 0, 1)  # type: ignore[arg-type]
 
 

@@ -122,7 +122,7 @@ def evaluate(
     """Play whole episodes in new envs with the policies of a run, as `offbeat eval` does.
 
     Args:
-        run: as for `load`; or a loaded policy, or all policies of a run by name.
+        run: as for `load`; or its loaded policy, or all of them by name, as `load_all` returns.
         env: the env, as for `train`; None: that of the run's evaluations, with its settings.
         episodes: number of whole episodes; None: 20. Each env gets a fixed share of them, so short episodes are not
             preferred. For a policy that infers its task: number of trials; None: one in each test task.

@@ -17,11 +17,13 @@ def world_for(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpe
     """Return the agents and spaces of an env, after a few test steps.
 
     Raises:
-        ConfigError: its agents are not those that the policies act for.
+        ConfigError: its agents are not those that the policies act for; or policies of other agents are missing.
     """
     world = preflight_world(trained.env, trained.env_config, saves=False)
     acted_for = [agent for agents in owners.values() for agent in agents]
     owned = sorted(set(acted_for) if trained.sides else acted_for)  # several policies of an agent only if one is drawn
+    if world is not None and all(owners.values()) and set(owned) < set(world.names):
+        raise policies_missing(trained.env, [agent for agent in world.names if agent not in owned])
     if world is None or sorted(world.names) != owned or not all(owners.values()):
         now = ", ".join(map(in_short, world.names)) if world else "a single one"
         raise ConfigError(
@@ -30,6 +32,15 @@ def world_for(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpe
             "with, which versions.json in their run directory names"
         )
     return world
+
+
+def policies_missing(env_id: str, agents: Sequence[str]) -> ConfigError:
+    """Return the error for agents of a world for which no policy is given."""
+    return ConfigError(
+        f"no policy is given for {', '.join(map(in_short, agents))} of {env_id}: pass the run, or all its policies, "
+        "offbeat.load_all(run). If the run has no other policies, install the version of the env that it was trained "
+        "with, which versions.json in its run directory names"
+    )
 
 
 def require_env_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
+from offbeat.api.playing.env_fit import policies_missing
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.policies_to_play import trained_of
 from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, with_traceback_of
@@ -106,7 +107,7 @@ class WorldEpisode:
         """Prepare the episode.
 
         Raises:
-            ConfigError: an agent of the world has no policy.
+            ConfigError: no policy is given for an agent of the world.
         """
         self._seed, self._max_steps = seed, max_steps
         trained = trained_of(policies)
@@ -116,12 +117,8 @@ class WorldEpisode:
             agent: LoadedPolicy(policies[name].acting_policy, policies[name].trained)
             for agent, name in _policy_of_agents(policies, seed).items()
         }
-        for agent in world.agents:
-            if agent not in self._policies:
-                raise ConfigError(
-                    f"{self._id} has the agent {agent}, for which no policy was trained: install the version of the "
-                    "env that the run was trained with"
-                )
+        if missing := [agent for agent in world.agents if agent not in self._policies]:
+            raise policies_missing(self._id, missing)
         self._over: set[str] = set()
         """Agents whose episodes have ended."""
         self.returns, self.length, self.ended = dict.fromkeys(world.agents, 0.0), 0, False
