@@ -173,11 +173,12 @@ def test_the_evaluated_policy_has_the_weights_whose_results_are_given(layout, tm
 
     class Compare(offbeat.Callback):
         def on_evaluation(self, results: dict[str, float | None]) -> None:
-            seen.append((results["eval_env_steps"], self.run.evaluated_policy()))
+            seen.append((results["eval_env_steps"], results["eval_return_mean"], self.run.evaluated_policy()))
 
     run = small_run(tmp_path / "run", callbacks=[Compare()], **{**EVALUATED, **layout})
-    assert [policy.trained.env_steps for _, policy in seen] == [steps for steps, _ in seen]
-    np.testing.assert_array_equal(seen[-1][1].acting_policy.vector, offbeat.load(run.path).acting_policy.vector)
+    for env_steps, return_mean, policy in seen:
+        assert (policy.trained.env_steps, policy.trained.eval_return_mean) == (env_steps, return_mean)
+    np.testing.assert_array_equal(seen[-1][2].acting_policy.vector, offbeat.load(run.path).acting_policy.vector)
 
 
 def test_an_evaluated_policy_before_the_first_evaluation_is_refused_with_what_to_do(tmp_path):

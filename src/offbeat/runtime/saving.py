@@ -182,7 +182,7 @@ class Saving:
 
     def _write(self, save: _Save) -> None:
         started = monotonic()
-        numbers = numbers_of(save.counters) | self._score_at(save.counters)
+        numbers = numbers_of(save.counters) | self.score_at(save.counters)
         policies = {
             policy.name: SavedPolicy(save.weights[policy.name], policy_json(self._parts.config, policy, numbers))
             for policy in self._policies
@@ -212,7 +212,7 @@ class Saving:
             )
             return written
 
-    def _score_at(self, counters: Counters) -> dict[str, float]:
+    def score_at(self, counters: Counters) -> dict[str, float]:
         """Return the mean return of the weights at the counters by its key; empty if they have not been evaluated."""
         evaluated = (self._new_best, self._last)
         return next(({SCORE: each.return_mean} for each in evaluated if each and each.is_at(counters)), {})

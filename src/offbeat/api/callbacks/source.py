@@ -35,7 +35,8 @@ class Source:
 
     @property
     def counters(self) -> Counters:
-        return self._run[1].counters if self._run else self._last_counters
+        run = self._run  # another thread may read the counters while the run ends
+        return self._last_counters if run is None else run[1].counters
 
     def stop(self, name: str, reason: str) -> None:
         self.stop_reason = self.stop_reason or ": ".join(filter(None, (f"stopped by the callback {name}", reason)))
@@ -46,21 +47,21 @@ class Source:
 
     def current_policy(self, name: str | None) -> LoadedPolicy:
         """See `RunHandle.current_policy`."""
-        parts = self._parts()
-        return self._policy_of(parts, parts.weights(), self.counters, name)
+        parts, loop = self._running()
+        return self._policy_of(parts, loop, parts.weights(), loop.counters, name)
 
     def evaluated_policy(self, name: str | None) -> LoadedPolicy:
         """See `RunHandle.evaluated_policy`."""
-        parts = self._parts()
+        parts, loop = self._running()
         if self.evaluated is None:
             raise ConfigError(
                 f"there was no evaluation yet since {self.directory.folder} was started or resumed: call "
                 "evaluated_policy() in on_evaluation, or use current_policy()"
             )
-        return self._policy_of(parts, *self.evaluated, name)
+        return self._policy_of(parts, loop, *self.evaluated, name)
 
-    def _parts(self) -> Parts:
-        """Return the parts of the run.
+    def _running(self) -> tuple[Parts, TrainingLoop]:
+        """Return the parts of the run and its training loop.
 
         Raises:
             ConfigError: the run has ended.
@@ -70,17 +71,18 @@ class Source:
             raise ConfigError(
                 f"the run {path} has ended: its policies are in its files, so call offbeat.load({path!r})"
             )
-        return self._run[0]
+        return self._run
 
     def _policy_of(
-        self, parts: Parts, weights: Mapping[str, Tree], counters: Counters, name: str | None
+        self, parts: Parts, loop: TrainingLoop, weights: Mapping[str, Tree], counters: Counters, name: str | None
     ) -> LoadedPolicy:
-        """Return a policy with its weights, which are copied."""
+        """Return a policy with its weights, which are copied; `counters`: those of the run at these weights."""
         from offbeat.api.playing.load import chosen_policy, loaded_from
         from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
         from offbeat.runtime.saving import numbers_of, policy_json
 
         chosen = chosen_policy(self.policies, name, str(self.directory.path))
         (policy,) = (each for each in parts.policies if each.name == chosen)
-        saved = SavedPolicy(weights[chosen], policy_json(self.config, policy, numbers_of(counters)))
+        numbers = numbers_of(counters) | loop.saving.score_at(counters)
+        saved = SavedPolicy(weights[chosen], policy_json(self.config, policy, numbers))
         return loaded_from(Checkpoint({chosen: saved}, None), str(self.directory.path), Code(), policy=chosen)
