@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,34 +26,38 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _without_collector() -> Iterator[None]:
-    """Let only reference counts free memory: the garbage collector may take long to come."""
+@pytest.fixture
+def new_parts() -> Iterator[Callable[[], list[str]]]:
+    """Return what finds the parts and training loops of the runs of this test that are in memory.
+
+    Only reference counts free memory: the garbage collector may take long to come.
+    """
     gc.collect()
     gc.disable()
-    yield
+    before = _parts_in_memory()  # other tests may keep some, such as pytest those of a failed one
+    yield lambda: [type(each).__name__ for each in _parts_in_memory() if not any(each is old for old in before)]
     gc.enable()
 
 
-def parts_in_memory() -> list[str]:
-    return [type(each).__name__ for each in gc.get_objects() if isinstance(each, Parts | TrainingLoop)]
+def _parts_in_memory() -> list[object]:
+    return [each for each in gc.get_objects() if issubclass(type(each), (Parts, TrainingLoop))]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_the_memory_of_a_run_is_freed_when_it_ends(layout, tmp_path):
+def test_the_memory_of_a_run_is_freed_when_it_ends(layout, tmp_path, new_parts):
     kept = offbeat.Callback()
     run = small_run(tmp_path / "run", callbacks=[kept], stop_at=256, eval_every=128, eval_episodes=1, **layout)
-    assert parts_in_memory() == []
+    assert new_parts() == []
     resumed = offbeat.resume(run, callbacks=[kept], progress="none")
-    assert parts_in_memory() == []
+    assert new_parts() == []
     assert kept.run.env_steps == resumed.metrics["env_steps"]
 
 
-def test_free_memory_is_returned_to_the_system_once_that_of_the_run_is_free(tmp_path, monkeypatch):
+def test_free_memory_is_returned_to_the_system_once_that_of_the_run_is_free(tmp_path, monkeypatch, new_parts):
     left: list[list[str]] = []
 
     def return_memory() -> None:
-        left.append(parts_in_memory())
+        left.append(new_parts())
         stop_keeping_memory()
 
     monkeypatch.setattr(caller_state, "stop_keeping_memory", return_memory)
