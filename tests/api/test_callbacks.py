@@ -259,6 +259,8 @@ def test_numbers_returned_for_an_evaluation_are_in_the_lines_of_its_results(layo
         ("on_metrics", {3: 1.0}, "returned the key 3, but a name is expected"),
         ("on_metrics", {"sps": 1.0}, "the callback Mine returned 'sps', which is the name of another metric"),
         ("on_metrics", "end", "callback Mine returned 'end', but 'stop', a dict of numbers or None is expected"),
+        ("on_start", {"loss": 1.0}, "on_start of the callback Mine returned {'loss': 1.0}, but 'stop' or None is expe"),
+        ("on_checkpoint", True, "on_checkpoint of the callback Mine returned True, but 'stop' or None is expected"),
         ("on_evaluation", {"loss": "high"}, "returned loss='high', but a number is expected"),
         ("on_evaluation", {"eval_return_mean": 1.0}, "which is the name of another metric"),
     ],
@@ -319,6 +321,13 @@ def test_each_method_can_stop_the_run_and_say_why(hook, layout, tmp_path):
     assert load_checkpoint(run.path / "checkpoints/latest").policy["env_steps"] == run.metrics["env_steps"]
 
 
+@pytest.mark.parametrize("hook", ["on_start", "on_metrics", "on_evaluation", "on_checkpoint"])
+def test_a_method_stops_the_run_by_returning_stop(hook, tmp_path):
+    stop = callback(hook, lambda _self: "stop")
+    run = small_run(tmp_path / "run", callbacks=[stop], **{**EVALUATED, "steps": 100_000, "log_every": 128})
+    assert (run.state, run.reason) == ("interrupted", "stopped by the callback Mine")
+
+
 def test_another_thread_can_stop_the_run(tmp_path):
     def stop(self: offbeat.Callback) -> None:
         thread = threading.Thread(target=self.run.stop)
@@ -327,6 +336,30 @@ def test_another_thread_can_stop_the_run(tmp_path):
 
     run = small_run(tmp_path / "run", callbacks=[callback("on_start", stop)], steps=10_000)
     assert (run.state, run.reason) == ("interrupted", "stopped by the callback Mine")
+
+
+# --- several runs -------------------------------------------------------------------------------------------
+
+
+def test_a_callback_of_a_run_that_has_not_ended_is_refused_by_another_run(tmp_path):
+    def train_another(self: offbeat.Callback) -> None:
+        with pytest.raises(offbeat.ConfigError, match=r"Mine is in the callbacks of .*outer, .*: pass another object"):
+            small_run(tmp_path / "inner", callbacks=[self])
+        self.run.stop("seen")
+
+    mine = callback("on_start", train_another)
+    run = small_run(tmp_path / "outer", callbacks=[mine], steps=10_000)
+    assert run.reason == "stopped by the callback Mine: seen"
+    assert not (tmp_path / "inner").exists()
+
+
+def test_a_callback_can_be_used_in_one_run_after_the_other(tmp_path):
+    journal = Journal()
+    first = small_run(tmp_path / "first", callbacks=[journal], stop_at=128)
+    small_run(tmp_path / "second", callbacks=[journal], stop_at=128)
+    assert journal.run.path == tmp_path / "second"
+    offbeat.resume(first, callbacks=[journal], progress="none")
+    assert journal.run.path == tmp_path / "first"
 
 
 # --- exceptions ---------------------------------------------------------------------------------------------

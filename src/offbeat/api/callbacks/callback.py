@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from offbeat.api.playing.loaded_policy import LoadedPolicy
     from offbeat.run_directory.directory import RunState
 
-Answer = Literal["stop"] | Mapping[str, float] | None
+Stop = Literal["stop"] | None
+"""What each method of a callback except `on_end` may return: 'stop', or nothing."""
+Answer = Stop | Mapping[str, float]
 """What a callback may return: 'stop', metrics by name, or nothing."""
 CallbackFunction = Callable[[dict[str, Any]], Answer]
 """The `on_metrics` of a callback, as a function."""
@@ -109,8 +111,9 @@ class Callback:
     two learning steps, for one callback after the other, in the order of the list. Meanwhile actors act as far as
     the pace allows. With `lag="exact"` callbacks change no bits of the run, whatever they return.
 
-    `on_metrics` and `on_evaluation` may return 'stop', which is the same as `self.run.stop()`, or a dict of numbers,
-    which become metrics. An exception ends the run: what was learned is saved, and `offbeat.train` raises it.
+    All but `on_end` may return 'stop', which is the same as `self.run.stop()`. `on_metrics` and `on_evaluation` may
+    instead return a dict of numbers, which become metrics. An exception ends the run: what was learned is saved, and
+    `offbeat.train` raises it. An object can be used in several runs, but not before the run before has ended.
     """
 
     run: RunHandle
@@ -120,7 +123,7 @@ class Callback:
         """Make a callback. The base class has no arguments, such as `verbose`: a subclass may have its own."""
         super().__init__()  # of a second base class
 
-    def on_start(self) -> None:
+    def on_start(self) -> Stop:
         """Called before the first learning step, of a new run and of one that is resumed (`self.run.resumed`)."""
 
     def on_metrics(self, line: dict[str, Any]) -> Answer:
@@ -138,7 +141,7 @@ class Callback:
         that `offbeat plot` draws them as evaluations.
         """
 
-    def on_checkpoint(self, path: Path) -> None:
+    def on_checkpoint(self, path: Path) -> Stop:
         """Called after `latest` or `best` of the checkpoints has changed, with the directory that it now points to.
 
         It is not called for the checkpoint of the start, and not for one that could not be written.

@@ -45,13 +45,14 @@ class Callbacks(Observer):
         """Take the callbacks that the user has given.
 
         Raises:
-            ConfigError: it is no list, or one of them is not a callback.
+            ConfigError: it is no list, or one of them is not a callback, or is one of a run that has not ended.
         """
         is_one = callable(given) or isinstance(given, Callback)
         if is_one or not isinstance(given, Iterable):
             name = _name_of(given) if is_one else repr(given)
             raise ConfigError(f"callbacks is {name}, but a list is expected: pass callbacks=[{_example(given)}]")
         self._callbacks = [_as_callback(each) for each in given]
+        self._refuse_used()
         self._source: Source | None = None
         self._started: list[Callback] = []
         self._run_failed = False
@@ -74,13 +75,26 @@ class Callbacks(Observer):
         """Connect the callbacks with a run whose actors have started, and call `on_start`.
 
         `notify` is called once for each method of a callback that does not return in time.
+
+        Raises:
+            ConfigError: another run, in another thread, has started with one of the callbacks.
         """
+        self._refuse_used()
         self._source = source = Source(parts, directory, loop, resumed)
         self._watch_call = partial(parts.main_thread.callback, _OncePerText(notify))
         for callback in self._callbacks:
             callback.run = RunHandle(source, name_of(callback))
             self._started.append(callback)
-            self._call(callback, "on_start")
+            self._answer_without_numbers(callback, "on_start")
+
+    def _refuse_used(self) -> None:
+        """Refuse callbacks of a run that has not ended: they would no longer reach it."""
+        for callback in self._callbacks:
+            run = getattr(callback, "run", None)
+            if isinstance(run, RunHandle) and run.state == "running":
+                raise ConfigError(
+                    f"{name_of(callback)} is in the callbacks of {run.path}, which has not ended: pass another object"
+                )
 
     def metrics_written(self, line: Mapping[str, Any]) -> dict[str, float]:
         return self._collect("on_metrics", line)
@@ -94,7 +108,7 @@ class Callbacks(Observer):
 
     def checkpoint_saved(self, path: Path) -> None:
         for callback in self._active:
-            self._call(callback, "on_checkpoint", path)
+            self._answer_without_numbers(callback, "on_checkpoint", path)
 
     def run_failed(self) -> None:
         self._run_failed = True
@@ -126,10 +140,8 @@ class Callbacks(Observer):
         numbers: dict[str, float] = {}
         owners: dict[str, str] = {}
         for callback in self._active:
-            name, answer = name_of(callback), self._call(callback, method, dict(argument))
-            if isinstance(answer, str) and answer == "stop":
-                callback.run.stop()
-            elif answer is not None:
+            name, answer = name_of(callback), self._answer(callback, method, dict(argument))
+            if answer is not None:
                 added = _numbers(answer, name)
                 for twice in numbers.keys() & added.keys():
                     raise RunFailed(
@@ -139,6 +151,27 @@ class Callbacks(Observer):
                 owners |= dict.fromkeys(added, name)
         self._owners = owners
         return numbers
+
+    def _answer_without_numbers(self, callback: Callback, method: str, *arguments: Any) -> None:
+        """Call a method that may return 'stop' but no numbers.
+
+        Raises:
+            RunFailed: it returned something else.
+        """
+        answer = self._answer(callback, method, *arguments)
+        if answer is not None:
+            raise RunFailed(
+                f"{method} of the callback {name_of(callback)} returned {in_short(answer)}, but 'stop' or None is "
+                "expected"
+            )
+
+    def _answer(self, callback: Callback, method: str, *arguments: Any) -> Answer:
+        """Call a method, and stop the run if it returns 'stop'; return any other answer."""
+        answer = self._call(callback, method, *arguments)
+        if isinstance(answer, str) and answer == "stop":
+            callback.run.stop()
+            return None
+        return answer
 
     def _call(self, callback: Callback, method: str, *arguments: Any) -> Answer:
         """Call a method of a callback. An exception gets a note that says whose it is, and is kept as the failure."""
