@@ -175,7 +175,8 @@ class EpisodeCounter:
         """[episodes]: whether an env step has been taken in the episode."""
         self._truncated = 0
         """Number of ended episodes that the step limit `cut_at` truncated."""
-        self._truncates_at, self._cuts_at = (None, cut_at) if cuts_itself else (cut_at, None)
+        self._truncates_at = None if cuts_itself else cut_at
+        self._cuts_at = cut_at if cuts_itself else None
         self._is_rest = np.zeros(worlds, np.bool_)
         """Whether a world plays the rest of an episode that this counter has cut."""
         self._elapsed = np.zeros(worlds, np.int64)
