@@ -33,11 +33,11 @@ import sys
 from pathlib import Path
 from offbeat.envs.make import make_envs
 from offbeat.envs.sending import unpack
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 try:
     unpack(Path(sys.argv[2]).read_bytes())
     envs = make_envs(sys.argv[1], 2, seed=3)
-except ConfigError as error:
+except (ConfigError, RunFailed) as error:
     sys.exit(f"refused: {error}")
 print(b"".join(leaf.tobytes() for leaf in envs.reset().values()).hex())
 """

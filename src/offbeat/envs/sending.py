@@ -20,7 +20,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.importing import accept, import_modules
 from offbeat.config.registry import ENCODERS, encoder_path
-from offbeat.core.errors import ConfigError, without_full_stop
+from offbeat.core.errors import ConfigError, RunFailed, without_full_stop
 from offbeat.envs.registration import is_registered, maker_in, not_registered, register_atari, registry_entry
 
 
@@ -100,7 +100,8 @@ def unpack(data: bytes) -> None:
     """Import the user's modules, and register env and encoders as in the process that called `package`.
 
     Raises:
-        ConfigError: a module cannot be imported, or the imports do not register the env.
+        ConfigError: a module cannot be imported.
+        RunFailed: the imports do not register the env. No restart of the process would change that.
     """
     env_id, modules, sent, encoders = pickle.loads(data)  # noqa: S301 - from the process that started this one
     import_modules(modules)
@@ -113,18 +114,7 @@ def unpack(data: bytes) -> None:
         entry = _unpickled(env_id, sent)
         gym.registry[entry.id] = entry  # replaces an entry that an import registered under the same id
     elif not adapter_prefix(env_id) and not is_registered(env_id):
-        raise ConfigError(not_registered(env_id, modules))
-
-
-def is_found_by_imports(data: bytes) -> bool:
-    """Whether another process must find an env by its imports, because its entry in the registry cannot be sent.
-
-    Args:
-        data: the env, from `package`.
-    """
-    env_id, _, sent, _ = pickle.loads(data)  # noqa: S301 - from this process
-    module, _, name = env_id.rpartition(":")
-    return sent is None and not adapter_prefix(env_id) and maker_in(module, name) is None
+        raise RunFailed(not_registered(env_id, modules))
 
 
 def _module_of(env_id: str) -> tuple[str, ...]:

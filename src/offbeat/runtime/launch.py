@@ -13,7 +13,6 @@ from offbeat.core.threads import pin, raise_niceness, set_blas_thread_count
 from offbeat.envs import sending
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.child_main import Report
-from offbeat.runtime.import_check import require_found
 
 if TYPE_CHECKING:  # an actor process does not load it
     from offbeat.config.config import Config
@@ -45,14 +44,10 @@ def sent_code(plan: Plan | EvaluationPlan) -> bytes:
     """Return the data from which another process registers the env and the encoders, for a launch spec.
 
     Raises:
-        NotSendable: the env or an encoder cannot be sent to another process, or is not found there.
-        OSError: the process that checks this cannot be started.
+        NotSendable: the env or an encoder cannot be sent to another process.
     """
     encoders = (policy.spec.encoder for policy in plan.policies)
-    code = sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
-    if sending.is_found_by_imports(code):
-        require_found(code)
-    return code
+    return sending.package(plan.run.env, plan.run.imports, plan.env_config.wrappers, encoders)
 
 
 def sent_algorithm(config: Config) -> type[Any]:
