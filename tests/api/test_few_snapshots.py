@@ -49,3 +49,13 @@ def test_a_league_warns_if_the_run_ends_before_its_second_snapshot_can_be_met(
     for message in messages:
         assert f"about {learning_steps} learning steps, and a snapshot is taken every 4 of them" in message
         assert 'pass league={"snapshot_every": 1}, or more steps' in message
+
+
+def test_a_league_whose_only_opponents_are_frozen_does_not_warn_of_snapshots(tmp_path):
+    source = tmp_path / "source"
+    offbeat.train("ppo", GAME, run_dir=source, steps=64, **SMALL, **UNROLLS, **{"league.opponents": "latest"})
+    frozen = {"agents": "player_1", "train": False, "init_from": source}
+    policies = {"learns": {"agents": "player_0"}, "frozen": frozen}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FewSnapshots)
+        offbeat.train("ppo", GAME, run_dir=tmp_path / "run", policies=policies, steps=256, **SMALL, **UNROLLS)

@@ -27,6 +27,11 @@ class LeaguePlan:
         """Whether the policies of the sides are drawn for each episode."""
         return any(len(side.policies) > 1 for side in self.sides)
 
+    @property
+    def learning_sides(self) -> int:
+        """Number of sides that a policy which is trained can play."""
+        return sum(any(name in self.trained for name in side.policies) for side in self.sides)
+
     def sides_of(self, policy: str) -> tuple[tuple[str, ...], ...]:
         """Return the agents of each side that a policy can play, if policies are drawn; else ()."""
         return tuple(side.agents for side in self.sides if policy in side.policies) if self.draws_policies else ()

@@ -16,6 +16,7 @@ from offbeat.core.memory_shape import Slots
 from offbeat.core.pace import Pace
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec, Tree, policy_key
 from offbeat.envs.worlds.contract import WorldSpec
+from offbeat.league.plan import LeaguePlan
 from offbeat.memory.arena import SharedArena
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
@@ -119,6 +120,11 @@ class Parts:
         raise NotImplementedError
 
     @property
+    def league_plan(self) -> LeaguePlan | None:
+        """The sides and policies of the run's league, if it has one."""
+        return None
+
+    @property
     def threads(self) -> int:
         """Number of threads of the learner; in a lock-free run, of each worker."""
         return max(policy.algorithm.threads for policy in self.policies) or self.blas_threads
@@ -176,6 +182,10 @@ class PacedParts(Parts):
     @property
     def world(self) -> WorldSpec | None:
         return self.plan.world
+
+    @property
+    def league_plan(self) -> LeaguePlan | None:
+        return self.plan.league
 
     @property
     def trained(self) -> tuple[PacedPolicy, ...]:

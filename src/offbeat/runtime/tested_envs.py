@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
-from offbeat.config.league import LeagueConfig
 from offbeat.config.policy_agents import owners
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
@@ -25,7 +24,7 @@ from offbeat.envs.registration import naming_imports
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.plan import LeaguePlan
-from offbeat.league.sides import Side, policies_by_agent, sides_of_game
+from offbeat.league.sides import policies_by_agent, sides_of_game
 from offbeat.runtime.evaluation.evaluated_env import require_evaluable
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.reporting import without_details
@@ -149,14 +148,15 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
         return None
     trained = tuple(filter(config.trains, owned))
     sides = sides_of_game(config.league, config.run.env, policies_by_agent(owned), trained)
-    _require_worlds(config, config.league, sides, trained)
-    return LeaguePlan(config.league, sides, trained)
+    league = LeaguePlan(config.league, sides, trained)
+    _require_worlds(config, league)
+    return league
 
 
-def _require_worlds(config: Config, league: LeagueConfig, sides: Sequence[Side], trained: Sequence[str]) -> None:
+def _require_worlds(config: Config, league: LeaguePlan) -> None:
     """Refuse a league in which a side is never learned from: each side learns in its own worlds."""
-    worlds, learning = config.envs, sum(any(name in trained for name in side.policies) for side in sides)
-    if league.latest_ratio == 0 and not league.team_change_every and worlds < learning:
+    worlds, learning = config.envs, league.learning_sides
+    if league.config.latest_ratio == 0 and not league.config.team_change_every and worlds < learning:
         raise ConfigError(
             f"latest_ratio is 0, so one side learns in each world, but there are {learning} sides that learn and "
             f"{worlds} worlds: pass --envs-per-actor {learning} or more, or a larger league.latest_ratio"

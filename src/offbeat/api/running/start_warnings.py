@@ -42,7 +42,7 @@ LARGE = 2
 def start_warnings(parts: Parts) -> tuple[RunWarning, ...]:
     """Return the warnings about a new run."""
     nothing = no_updates.expected(parts)
-    return (*_always(parts, nothing), *_large_batch(parts), *_few_snapshots(parts.config), *_without_effect(parts))
+    return (*_always(parts, nothing), *_large_batch(parts), *_few_snapshots(parts), *_without_effect(parts))
 
 
 def resume_warnings(parts: Parts, changed: Changed, *, env_steps: int, counts_anew: bool) -> tuple[RunWarning, ...]:
@@ -111,12 +111,15 @@ def _large_batch(parts: Parts) -> tuple[RunWarning, ...]:
     )
 
 
-def _few_snapshots(config: Config) -> tuple[RunWarning, ...]:
-    """Return a warning if a league that draws snapshots ends before its second one can be drawn."""
-    league = config.league
-    if league is None or league.opponents == "latest" or league.latest_ratio == 1:
+def _few_snapshots(parts: Parts) -> tuple[RunWarning, ...]:
+    """Return a warning if a league that draws snapshots ends before its second one can be drawn.
+
+    With one side that learns there is no second one: the opponents of this side are policies that are not trained.
+    """
+    plan = parts.league_plan
+    if plan is None or plan.learning_sides < 2 or plan.config.opponents == "latest" or plan.config.latest_ratio == 1:
         return ()
-    steps = _learning_steps(config)
+    league, steps = plan.config, _learning_steps(parts.config)
     if league.snapshot_every < steps:
         return ()
     return (
