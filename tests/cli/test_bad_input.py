@@ -69,9 +69,19 @@ NAMES = [
         Row(
             f"{command} late/Cart-v0 --import {ENVS}",
             2,
-            ["unknown env 'late/Cart-v0'", f"is not registered by importing {ENVS}: call gymnasium.register at"],
+            [
+                "unknown env 'late/Cart-v0'",
+                f"is not registered by importing {ENVS}: call gymnasium.register at",
+                "For an env of another package, type its module too: module:ID.",
+                "my_module:MyEnv",
+            ],
         )
         for command in ("train ppo", "check", "bench ppo", "list settings ppo --env")
+    ),
+    Row(
+        f"train ppo CartPol-v1 --import {ENVS}",
+        2,
+        ["Did you mean 'CartPole-v1'? Run `offbeat list envs` for a list. For an env of another package, type its"],
     ),
 ]
 VALUES = [

@@ -180,18 +180,19 @@ class UnknownEnv(ConfigError):
     """No env is registered under an id without a module."""
 
     def __init__(self, env_id: str) -> None:
-        """Make the error, whose remedy is for a user who has imported no module of envs."""
-        nearest = suggestion(env_id, registered_ids(), likeness=0.7)
-        self.problem = f"unknown env {env_id!r}.{nearest} Run `offbeat list envs` for a list."
-        super().__init__(
-            f"{self.problem} For an env of another package, type its module too: module:ID. For an env of your own, "
-            "pass --import my_module, which registers it, or my_module:MyEnv"
+        """Make the error. If an id is near, the env was probably misspelled."""
+        self.nearest = suggestion(env_id, registered_ids(), likeness=0.7)
+        self.problem = f"unknown env {env_id!r}.{self.nearest}"
+        self.remedies = (
+            "Run `offbeat list envs` for a list. For an env of another package, type its module too: module:ID. For an "
+            "env of your own, pass --import my_module, which registers it, or my_module:MyEnv"
         )
+        super().__init__(f"{self.problem} {self.remedies}")
 
 
 @contextmanager
 def naming_imports(env_id: str, imports: Sequence[str]) -> Iterator[None]:
-    """While entered, say of an unknown env that the user's modules do not register it.
+    """While entered, say of an unknown env that the user's modules do not register it, unless an id is near.
 
     Args:
         env_id: the env that is made.
@@ -203,9 +204,9 @@ def naming_imports(env_id: str, imports: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except UnknownEnv as error:
-        if not imports:
+        if not imports or error.nearest:
             raise
-        raise ConfigError(f"{error.problem} {not_registered(env_id, imports)}") from error
+        raise ConfigError(f"{error.problem} {not_registered(env_id, imports)}. {error.remedies}") from error
 
 
 def not_registered(name: str, modules: Iterable[str]) -> str:
