@@ -224,6 +224,37 @@ def test_points_of_several_seeds_are_interpolated_where_their_numbers_do_not_pai
         assert y.tolist() == [[10.0, 20.0, 30.0]] * 2
 
 
+def test_single_points_of_several_seeds_that_are_far_apart_are_not_paired():
+    x, y = aligned([curve_at((100_000.0, 1.0)), curve_at((149_000.0, 9.0))])
+    assert (x.shape, y.shape) == ((0,), (2, 0))
+
+
+def test_the_last_points_of_two_are_not_paired_if_they_are_far_apart():
+    x, _ = aligned([curve_at((50_000.0, 1.0), (100_000.0, 2.0)), curve_at((50_000.0, 1.0), (85_000.0, 2.0))])
+    assert x.tolist() == [50_000.0, 85_000.0]
+
+
+def test_many_paired_points_are_thinned_to_the_points_of_a_grid_with_both_ends():
+    x = np.arange(1.0, 1001.0)
+    common, y = aligned([Curve(x, x), Curve(x + 0.1, 2 * x)])
+    assert len(common) == GRID_POINTS
+    assert (y[:, 0].tolist(), y[:, -1].tolist()) == ([1.0, 2.0], [1000.0, 2000.0])
+    assert np.array_equal(y[1], 2 * y[0])
+
+
+def test_a_single_curve_keeps_all_its_points():
+    x = np.arange(1000.0)
+    common, y = aligned([Curve(x, 2 * x)])
+    assert (common.tolist(), y.tolist()) == (x.tolist(), [(2 * x).tolist()])
+
+
+def test_curves_whose_points_are_not_in_the_order_of_x_are_paired_in_this_order():
+    x = np.array([1.0, 2.0, 3.0, 2.5, 4.0])
+    common, y = aligned([Curve(x, x), Curve(x, 2 * x)])
+    assert common.tolist() == y[0].tolist() == [1.0, 2.0, 2.5, 3.0, 4.0]
+    assert y[1].tolist() == [2.0, 4.0, 5.0, 6.0, 8.0]
+
+
 def test_the_last_point_of_an_evaluation_curve_is_the_mean_of_the_last_evaluations(tmp_path):
     runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in (0, 50)]
     with_line(runs[0], 30_000, evaluations=3, eval_return_mean=100.0, eval_env_steps=30_000)

@@ -19,7 +19,7 @@ from offbeat.config.registry import algorithm_title
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.core.types import F64
-from offbeat.plots.alignment import GRID_POINTS, MOVING_AVERAGE_POINTS, Curve, aligned, moving_average
+from offbeat.plots.alignment import MOVING_AVERAGE_POINTS, Curve, aligned, moving_average
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM, seeds_of
 from offbeat.plots.legends import curve_handles, legend_of
@@ -265,9 +265,8 @@ def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, s
     axes.plot(evaluation / scale, iqm(evaluation_y, axis=0), **style, **_STRONG, **_MARKED, zorder=3)
     if len(group) > 1:  # one band per group: of the evaluations if there is more than one point
         banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
-        some = np.linspace(0, len(banded) - 1, min(len(banded), GRID_POINTS)).astype(int)  # each takes milliseconds
-        low, high = band_of(banded_y[:, some])
-        axes.fill_between(banded[some] / scale, low, high, color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
+        low, high = band_of(banded_y)
+        axes.fill_between(banded / scale, low, high, color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
 
 
 def _averaged(curves: Sequence[Curve], window: int) -> tuple[F64, F64]:
