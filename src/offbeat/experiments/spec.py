@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offbeat.config.env import ARGUMENT_TABLES
+from offbeat.config.env import ARGUMENT_TABLES, EVAL_KWARGS
 from offbeat.config.importing import import_modules
 from offbeat.config.keys import DEPTH, POLICIES, flat, leaves
 from offbeat.config.league import LEAGUE
@@ -300,5 +300,10 @@ def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Sear
             if key in _MISPLACED:
                 raise ConfigError(f"{where}: {key} is under [{table}]: {_MISPLACED[key]}")
     for key in over:
+        if key == "eval_kwargs" or key.startswith(EVAL_KWARGS):
+            raise ConfigError(
+                f"{where}: {key} is under [search.over], but trials are compared by their evaluations, which must be in "
+                "the same env: write it under [settings]"
+            )
         if key in settings:
             raise ConfigError(f"{where}: {key} is both under [settings] and under [search.over]: keep one of them")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
+from offbeat.config.env import EVAL_KWARGS, KWARGS
 from offbeat.config.keys import DEPTH, ENCODER_KWARGS, POLICIES, leaves, setting_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
@@ -24,9 +25,9 @@ EVALUATED = (RETURN, "return_min", "return_max", "return_std", "length_mean", TE
 """Numbers of `offbeat eval --json` that can be objectives."""
 PARAMETERS = "curriculum"
 """Table in [population.mutate] with parameters of the env; they are set with the setting of this name."""
-_DEPTHS = {PARAMETERS: 1, ENCODER_KWARGS.rstrip("."): 1, POLICIES.rstrip("."): DEPTH}
-"""Table in [population.mutate] -> depth of the tables below it: curriculum.NAME, encoder_kwargs.NAME and
-policies.NAME.settings.KEY."""
+_DEPTHS = {PARAMETERS: 1, ENCODER_KWARGS.rstrip("."): 1, POLICIES.rstrip("."): DEPTH, "env": 2}
+"""Table in [population.mutate] -> depth of the tables below it: curriculum.NAME, encoder_kwargs.NAME,
+policies.NAME.settings.KEY, and env.kwargs.NAME, which is refused."""
 DISCOUNTS = ("gamma", "gae_lambda")
 """Keys that mutate as 1 - value, unless their table says otherwise."""
 
@@ -154,12 +155,28 @@ def _flattened(where: str, mutate: Mapping[str, Any]) -> Iterator[tuple[str, dic
     for key, given in mutate.items():
         for name, table in leaves(_DEPTHS.get(key, 0), key, given):
             setting_of(name)  # it refuses other keys of policies
+            _refuse_argument(where, name)
             if not isinstance(table, dict):
                 raise ConfigError(
                     f"{where}: {name} is {table!r} under [population.mutate], but a range is expected, such as "
                     f"{name} = {{ low = 1e-4, high = 1e-2 }}"
                 )
             yield name, table
+
+
+def _refuse_argument(where: str, key: str) -> None:
+    """Refuse the key of an argument of the env's constructor."""
+    if key.startswith(EVAL_KWARGS):
+        why = "members are compared by their evaluations, which must be in the same env: write it under [settings]"
+    elif key.startswith(KWARGS):
+        name = key.removeprefix(KWARGS)
+        why = (
+            f"it is an argument of the env's constructor: write it under [settings]; or {name} under [population.mutate."
+            f"{PARAMETERS}], if it is a parameter that the env takes as it takes those of a curriculum"
+        )
+    else:
+        return
+    raise ConfigError(f"{where}: {key} cannot mutate, because {why}")
 
 
 def _gene(where: str, key: str, given: Mapping[str, Any]) -> Gene:
