@@ -1,7 +1,8 @@
-"""An encoder of your own, for env offbeat/PixelsGoal-v0: it shows a goal in a vector and a square in an image.
+r"""An encoder of your own, for env offbeat/PixelsGoal-v0: it shows a goal in a vector and a square in an image.
 
     cd examples
-    offbeat train ppo offbeat/PixelsGoal-v0 --steps 10000 --set encoder=own_encoder:GoalEncoder minibatch_size=128
+    offbeat train ppo offbeat/PixelsGoal-v0 --steps 10000 --set encoder=own_encoder:GoalEncoder minibatch_size=128 \
+        normalize_observations=false
 
 An encoder is a torch module with forward(observations) -> features. `observations` has the env's own shapes and dtypes
 (floats are always float32) with one axis of rows in front: a dict of tensors for a Dict observation, otherwise one

@@ -388,6 +388,8 @@ def test_the_settings_of_a_new_run_are_only_resolved_for_a_command_that_has_them
     [
         ({"settings": {"gamma": 0.9}, "gamma": 0.9}, "gamma is given twice, as an argument and in settings"),
         ({"settings": {"steps": 2048}, "steps": 2048}, "steps is given twice"),
+        ({"env_kwargs": {"size": 2}, "env.kwargs.size": 3}, "env.kwargs.size is given twice, by this key and in a"),
+        ({"eval_kwargs": {"size": 2}, "env.eval_kwargs.size": 3}, "env.eval_kwargs.size is given twice, by this key"),
         ({"settings": ["gamma"]}, "but a dict with names of settings is expected"),
         ({"settings": {1: 0.9}}, "but a dict with names of settings is expected"),
     ],

@@ -9,6 +9,7 @@ from tests.support.runs import lines_of, offbeat, small_arguments
 from tests.support.thorough import thorough
 
 from offbeat.api.playing.load import load_all
+from offbeat.api.train import train
 from offbeat.api.watch import watch
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
@@ -39,6 +40,20 @@ def test_an_argument_of_the_env_can_be_a_table(tmp_path, env, value):
     assert offbeat("resume", path, "--steps", "1024", "--progress", "none", "--trust-code").code == 0
     kwargs = load_all(path)["default"].trained.env_config.kwargs
     assert thawed(kwargs) == {"config": {"parts": [{"value": value}]}}
+
+
+@pytest.mark.parametrize(
+    ("given", "twice"),
+    [
+        ({"env_kwargs": {"size": 2}, "env.kwargs.size": 3}, "env.kwargs.size"),
+        ({"eval_kwargs": {"size": 2}, "env.eval_kwargs.size": 3}, "env.eval_kwargs.size"),
+        ({"league": {"window": 2}, "league.window": 3}, "league.window"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_value_that_is_given_in_a_table_and_by_its_own_key_is_refused(given, twice):
+    with pytest.raises(ConfigError, match=f"^{twice} is given twice, by this key and in a table: pass only one of"):
+        train("ppo", "CartPole-v1", **given)
 
 
 def test_check_makes_the_env_with_the_given_settings():

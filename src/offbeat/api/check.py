@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from offbeat.api.named_code import env_settings, name_of_env
+from offbeat.api.named_code import name_of_env, with_env_settings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.importing import import_modules
@@ -44,7 +44,7 @@ def check(
     Raises:
         ConfigError: the env cannot be made, an argument is invalid, or torch's default dtype is not float32.
     """
-    given = {**settings, **env_settings(env_kwargs, wrappers)}
+    given = with_env_settings(settings, env_kwargs, wrappers)
     return check_with(name_of_env(env), given, steps=steps, imports=imports)
 
 

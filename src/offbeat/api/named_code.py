@@ -6,10 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from offbeat.config.env import KWARGS
 from offbeat.config.importing import path_of
+from offbeat.config.keys import in_key_and_table
 from offbeat.config.registry import ALGORITHMS
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.frozen_table import MOST_NESTED, is_plain
+
+
+def with_env_settings(
+    settings: Mapping[str, object], env_kwargs: Mapping[str, object] | None, wrappers: Sequence[object] | None
+) -> dict[str, object]:
+    """Return settings by key, with those that the arguments `env_kwargs` and `wrappers` of a function are.
+
+    Raises:
+        ConfigError: as `env_settings`, or a setting is given twice.
+    """
+    of_env = env_settings(env_kwargs, wrappers)
+    for key in settings.keys() & of_env.keys():
+        raise in_key_and_table(key)
+    return {**settings, **of_env}
 
 
 def env_settings(env_kwargs: Mapping[str, object] | None, wrappers: Sequence[object] | None) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
-from offbeat.api.named_code import env_settings
+from offbeat.api.named_code import with_env_settings
 from offbeat.api.running.checkpoint_fit import require_checkpoint_fit
 from offbeat.api.running.continuation import Continuation
 from offbeat.api.running.prepare import load_code, prepare, view_on_stderr
@@ -92,8 +92,8 @@ def _together(settings: Mapping[str, object] | None, arguments: Mapping[str, obj
     for key in (settings or {}).keys() & given.keys():
         raise ConfigError(f"{key} is given twice, as an argument and in settings: pass only one of them")
     together: dict[str, Any] = {**(settings or {}), **given}
-    of_env = env_settings(together.pop("env_kwargs", None), together.pop("wrappers", None))
-    return {**together, **of_env}
+    env_kwargs, wrappers = together.pop("env_kwargs", None), together.pop("wrappers", None)
+    return with_env_settings(together, env_kwargs, wrappers)
 
 
 def continue_run(

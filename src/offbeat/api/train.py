@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.api.callbacks.callback import Callback, CallbackFunction
 from offbeat.api.callbacks.calls import Callbacks
-from offbeat.api.named_code import env_settings, name_of_algorithm, name_of_encoder, name_of_env, require_plain
+from offbeat.api.named_code import name_of_algorithm, name_of_encoder, name_of_env, require_plain, with_env_settings
 from offbeat.api.running.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.running.prepare import load_code, notifying_if_slow, prepare, view_on_stderr
 from offbeat.api.running.run import Run, run_to_end
@@ -85,7 +85,7 @@ def train(
         if isinstance(policies, Mapping):
             policies = {name: _with_text(table) for name, table in policies.items()}
         given = {} if policies is None else {"policies": policies}
-        flags = {**_with_text(settings), **given, **env_settings(env_kwargs, wrappers)}
+        flags = with_env_settings({**_with_text(settings), **given}, env_kwargs, wrappers)
         config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         caller.restore_random()
         path = None if run_dir is None else user_path(run_dir)

@@ -42,6 +42,24 @@ def values_of(config: Config) -> dict[str, object]:
     return {**values, **dict(own_values(policies))}
 
 
+def refuse_repeated(settings: Mapping[str, object]) -> None:
+    """Refuse a value that is given in a table of `TABLES`, and by a key of its own.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    for table, prefix in TABLES.items():
+        inner = settings.get(table)
+        for key in (f"{prefix}{name}" for name in (inner if isinstance(inner, Mapping) else ())):
+            if key in settings:
+                raise in_key_and_table(key)
+
+
+def in_key_and_table(key: str) -> ConfigError:
+    """Return the error for a value that is given by its own key and in a table."""
+    return ConfigError(f"{key} is given twice, by this key and in a table: pass only one of them")
+
+
 def flat(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings with a key for each value of the tables in `TABLES`."""
     keys = dict(settings)

@@ -10,7 +10,7 @@ from offbeat.config.config import Config
 from offbeat.config.config_file import from_tables, settings_class_of
 from offbeat.config.env import ARGUMENT_PREFIXES, EnvConfig
 from offbeat.config.importing import import_modules
-from offbeat.config.keys import ENCODER_KWARGS, POLICIES, PREFIXES, set_argument, set_own
+from offbeat.config.keys import ENCODER_KWARGS, POLICIES, PREFIXES, refuse_repeated, set_argument, set_own
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
@@ -171,6 +171,7 @@ def _set_given(
     given: set[str] = set()
     prefixes = tuple(prefix for prefix in PREFIXES if prefix != ENCODER_KWARGS or "encoder_kwargs" in own)
     for source in sources:
+        refuse_repeated(source)
         for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
             if key not in table_of and not key.startswith(prefixes):
                 remedy = f"{settings_list(algorithm)} shows all keys."

@@ -16,7 +16,10 @@ _REDUCE: dict[str, Callable[[F64, F64], F64]] = {"last": lambda _before, new: ne
 
 
 class EpisodeInfos:
-    """Reduces the numbers in the infos of each episode to one. They are counted as rewards are for its return."""
+    """Reduces the numbers in the infos of each episode to one.
+
+    They are counted as rewards are for its return, but not those of the reset row after a lost life in ale-py's games.
+    """
 
     def __init__(self, names: Sequence[str], *shape: int) -> None:
         """Reduce the numbers with these K names, of episodes in an array of this shape."""
@@ -61,6 +64,6 @@ class EpisodeInfos:
         return {metric: self.numbers[..., index].copy() for metric, index in self._metrics.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore those of `state()` that it has: a resumed run may have other metrics."""
+        """Restore those of `state()` that it has: checkpoints of earlier versions have none."""
         for metric in self._metrics.keys() & state.keys():
             self.numbers[..., self._metrics[metric]] = state[metric]

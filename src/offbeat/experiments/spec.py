@@ -302,8 +302,8 @@ def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Sear
     for key in over:
         if key == "eval_kwargs" or key.startswith(EVAL_KWARGS):
             raise ConfigError(
-                f"{where}: {key} is under [search.over], but trials are compared by their evaluations, which must be in "
-                "the same env: write it under [settings]"
+                f"{where}: {key} is under [search.over], but trials are compared by their evaluations, which must be "
+                "in the same env: write it under [settings]"
             )
         if key in settings:
             raise ConfigError(f"{where}: {key} is both under [settings] and under [search.over]: keep one of them")

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from offbeat.config.registry import algorithm_title
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
