@@ -53,7 +53,7 @@ def test_a_league_warns_if_the_run_ends_before_its_second_snapshot_can_be_met(
 
 def test_a_league_whose_only_opponents_are_frozen_does_not_warn_of_snapshots(tmp_path):
     source = tmp_path / "source"
-    offbeat.train("ppo", GAME, run_dir=source, steps=64, **SMALL, **UNROLLS, **{"league.opponents": "latest"})
+    offbeat.train("ppo", GAME, run_dir=source, **{**SMALL, **UNROLLS, "steps": 64, "league.opponents": "latest"})
     frozen = {"agents": "player_1", "train": False, "init_from": source}
     policies = {"learns": {"agents": "player_0"}, "frozen": frozen}
     with warnings.catch_warnings():

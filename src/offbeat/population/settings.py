@@ -171,8 +171,8 @@ def _refuse_argument(where: str, key: str) -> None:
     elif key.startswith(KWARGS):
         name = key.removeprefix(KWARGS)
         why = (
-            f"it is an argument of the env's constructor: write it under [settings]; or {name} under "
-            f"[population.mutate.{PARAMETERS}], if it is a parameter that the env takes as those of a curriculum"
+            f"it is an argument of the env's constructor: write it under [settings], or {name} under "
+            f"[population.mutate.{PARAMETERS}] if the env takes it as a parameter of a curriculum"
         )
     else:
         return
