@@ -101,7 +101,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         {"search": grid(**{"env.eval_kwargs.size": [1, 2]})},
         ["env.eval_kwargs.size is under [search.over]", "compared by their evaluations", "under [settings]"],
     ),
-    ({"search": grid(env={"eval_kwargs": {"size": [1, 2]}})}, ["env.eval_kwargs.size is under [search.over]"]),
+    ({"search": {"over": {"env": {"eval_kwargs": {"size": [1, 2]}}}}}, ["env.eval_kwargs.size is under [search.over]"]),
     ({"search": grid(eval_kwargs=[{"size": 1}, {"size": 2}])}, ["eval_kwargs is under [search.over]", "[settings]"]),
     ({"search": grid(steps=[1, 2])}, ["steps is both under [settings] and under [search.over]"]),
     ({"settings": {"env_kwargs": {"size": 8}}}, ["env_kwargs is under [settings]", "[settings.env.kwargs]"]),
