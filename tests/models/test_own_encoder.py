@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import os
 from importlib import import_module
@@ -390,6 +391,20 @@ def test_an_encoder_that_accepts_any_argument_gets_all():
     offbeat.register_encoder("any", sized)
     spec = PPOConfig(encoder="any", encoder_kwargs=PlainTable({"units": 4})).policy_spec(ENV)
     assert dict(parameter_shapes(spec))["policy_body.encoders.module.layers.0.weight"] == (4, 3)
+
+
+def test_an_encoder_needs_the_arguments_of_its_decorator_and_not_those_of_the_function_below_it():
+    def sized(leaf: Any, units: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(leaf.size, units))
+
+    @functools.wraps(sized)
+    def of_eight_units(leaf: Any) -> nn.Module:
+        return sized(leaf, 8)
+
+    offbeat.register_encoder("of_eight_units", of_eight_units)
+    assert PPOConfig(encoder="of_eight_units").policy_spec(ENV).encoder == "of_eight_units"
+    with pytest.raises(ConfigError, match="of_eight_units has no argument 'units'"):
+        PPOConfig(encoder="of_eight_units", encoder_kwargs=PlainTable({"units": 4})).policy_spec(ENV)
 
 
 def test_a_value_that_an_encoder_refuses_is_named():

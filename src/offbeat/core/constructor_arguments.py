@@ -28,7 +28,7 @@ def require_arguments(
         ConfigError: an argument is missing or unknown.
     """
     try:
-        parameters = inspect.signature(maker).parameters.values()
+        parameters = inspect.signature(maker, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):  # compiled code may have no signature
         return
     before = [each.name for each in parameters if each.kind in _POSITIONAL][:positional]
