@@ -104,6 +104,22 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"search": {"over": {"env": {"eval_kwargs": {"size": [1, 2]}}}}}, ["env.eval_kwargs.size is under [search.over]"]),
     ({"search": grid(eval_kwargs=[{"size": 1}, {"size": 2}])}, ["eval_kwargs is under [search.over]", "[settings]"]),
     ({"search": grid(steps=[1, 2])}, ["steps is both under [settings] and under [search.over]"]),
+    (
+        {"settings": {"encoder_kwargs": {"units": 3}}, "search": grid(encoder_kwargs=[{"units": 4}])},
+        ["encoder_kwargs is searched over as a whole table", "encoder_kwargs.units is under [settings]"],
+    ),
+    (
+        {"settings": {"env": {"kwargs": {"size": 3}}}, "search": grid(kwargs=[{"size": 4}])},
+        ["kwargs is searched over as a whole table", "env.kwargs.size is under [settings]", "over env.kwargs.NAME"],
+    ),
+    (
+        {"search": {"over": {"env": {"kwargs": {"size": [3]}}, "kwargs": [{"size": 4}]}}},
+        ["kwargs is searched over as a whole table", "env.kwargs.size is under [search.over]"],
+    ),
+    (
+        {"settings": {"league": {"window": 3}}, "search": grid(league=[{"window": 4}])},
+        ["league is searched over as a whole table", "league.window is under [settings]"],
+    ),
     ({"settings": {"env_kwargs": {"size": 8}}}, ["env_kwargs is under [settings]", "[settings.env.kwargs]"]),
     ({"settings": {"progress": "none"}}, ["progress is under [settings]", "--progress to `offbeat run`"]),
     ({"search": {"over": {"gamma": {"min": 0.9, "max": 1}}}}, ["unknown key 'min'", "low and high", "low = 1e-4"]),

@@ -10,7 +10,7 @@ from typing import Any
 
 from offbeat.config.env import ARGUMENT_TABLES, EVAL_KWARGS
 from offbeat.config.importing import import_modules
-from offbeat.config.keys import DEPTH, POLICIES, flat, leaves
+from offbeat.config.keys import DEPTH, POLICIES, TABLES, flat, leaves
 from offbeat.config.league import LEAGUE
 from offbeat.config.other_libraries import names_like, other_calls
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
@@ -307,3 +307,20 @@ def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Sear
             )
         if key in settings:
             raise ConfigError(f"{where}: {key} is both under [settings] and under [search.over]: keep one of them")
+        _refuse_parts(where, key, {**dict.fromkeys(settings, "settings"), **dict.fromkeys(over, "search.over")})
+
+
+def _refuse_parts(where: str, key: str, table_of: Mapping[str, str]) -> None:
+    """Refuse values in a table that is searched over as a whole: they would replace those of each of its values.
+
+    Args:
+        where: the file of the spec, for messages.
+        key: a key that is searched over.
+        table_of: key -> the table of the spec that it is under.
+    """
+    prefix = TABLES.get(key, f"{key}.")
+    if part := next((each for each in table_of if each.startswith(prefix)), None):
+        raise ConfigError(
+            f"{where}: {key} is searched over as a whole table, but {part} is under [{table_of[part]}]: write it into "
+            f"each table of {key}, or search over {prefix}NAME"
+        )
