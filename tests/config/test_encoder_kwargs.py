@@ -71,6 +71,29 @@ def test_a_policy_has_the_arguments_of_its_own_encoder_or_those_of_the_run():
     assert kwargs_of(same, "b") == {"units": 4, "layers": 2}
 
 
+def test_an_encoder_in_place_of_another_one_starts_without_its_arguments():
+    changed = config_of(f"policies.a.settings.encoder={ROWS}", policies=POLICIES)
+    assert kwargs_of(changed, "a") == {}
+    arguments, encoder = "policies.a.settings.encoder_kwargs.x=1", f"policies.a.settings.encoder={ROWS}"
+    assert kwargs_of(config_of(arguments, encoder, policies=POLICIES), "a") == {"x": 1}
+    assert kwargs_of(config_of(f"policies.a.settings.encoder={SIZED}", policies=POLICIES), "a") == {"units": 8}
+
+
+@pytest.mark.parametrize("encoder", ["auto", "nature_cnn", ROWS])
+def test_a_resume_with_another_encoder_is_refused_because_of_the_encoder(encoder):
+    config = config_of(encoder=SIZED, encoder_kwargs={"units": 64})
+    with pytest.raises(ConfigError, match=f"encoder is {SIZED} in .* cannot change it to {encoder}: .* new run"):
+        changed_config(config, {"encoder": encoder}, Path("runs/a"))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"units": 4, "layers": [8, 8], "name": "a"}])
+def test_a_whole_table_of_arguments_can_be_typed(arguments):
+    typed = assignments_of({"policies.a.settings.encoder_kwargs": arguments})
+    assert kwargs_of(config_of(*typed, policies=POLICIES), "a") == arguments
+    typed = assignments_of({"encoder": SIZED, "encoder_kwargs": arguments})
+    assert kwargs_of(config_of(*typed)) == arguments
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [

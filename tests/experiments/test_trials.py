@@ -27,6 +27,8 @@ from offbeat.experiments.trials import read_trial, require_same_trial, trials_of
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator
 
+SIZED = "tests.support.own_code:Sized"
+
 
 def spec(**changes: Any) -> Spec:
     return spec_of(tomllib.loads(spec_text(**changes)), "a.toml")
@@ -90,6 +92,26 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
         if "preset" not in changes:  # that is then chosen by itself, and named
             assert made == expected
         assert made.tables() == expected.tables()
+
+
+@pytest.mark.parametrize(
+    "over",
+    [{"encoder_kwargs": [{}, {"units": 4, "layers": [8, 8]}]}, {"encoder": [SIZED, "tests.support.own_code:Rows"]}],
+    ids=str,
+)
+def test_a_session_has_the_searched_encoder_of_a_policy_and_its_arguments(over, tmp_path):
+    settings = {"encoder": SIZED, "encoder_kwargs": {"units": 3, "bias": False}}
+    search = grid(**{f"policies.a.settings.{key}": values for key, values in over.items()})
+    trials = trials_of(spec(policies={"a": {"agents": "*", "settings": settings}}, search=search))
+    owns = []
+    for trial in trials:
+        write_trial(trial, tmp_path / "trial.toml")
+        typed = main._parse(Session(trial, 7, tmp_path).arguments())
+        assert isinstance(typed, Train)
+        assert typed.config().policies == trial.config.policies
+        owns.append(thawed(trial.config.policies["a"].settings))
+    assert owns[0] == {**settings, **{key: values[0] for key, values in over.items()}}
+    assert "bias" not in str(owns[1]), "they are the arguments of another encoder, or were replaced"
 
 
 @pytest.mark.parametrize("preset", ["none", "ppo-acrobot-v1", None])
@@ -352,7 +374,7 @@ def test_arguments_of_the_env_can_be_searched_over():
 
 
 def test_arguments_of_an_own_encoder_can_be_searched_over():
-    encoder = {"encoder": "tests.support.own_code:Sized", "encoder_kwargs": {"bias": False}}
+    encoder = {"encoder": SIZED, "encoder_kwargs": {"bias": False}}
     changes: dict[str, Any] = {"imports": ["tests.support.own_code"], "settings": {**TINY, **encoder}}
     trials = trials_of(spec(**changes, search={"over": {"encoder_kwargs": {"units": [3, 5], "layers": [[4]]}}}))
     found = [thawed(trial.config.settings_as(OnPolicyConfig).encoder_kwargs) for trial in trials]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
-from offbeat.config.keys import is_argument
+from offbeat.config.keys import is_argument, is_arguments
 from offbeat.core.errors import ConfigError
 from offbeat.core.typed_text import argument_text, as_text, value_of
 
 
 def parse_assignments(items: Iterable[str]) -> dict[str, object]:
-    """Turn ['key=value', ...] into a dict of texts. Arguments of constructors are TOML values or texts.
+    """Turn ['key=value', ...] into a dict of texts. Arguments of constructors and their tables are TOML values or texts.
 
     Raises:
         ConfigError: an item has no '=', or a key is given twice.
     """
     texts = _named_texts(items, "--set", "key=value", example="learning_rate=0.001")
-    return {key: value_of(text) if is_argument(key) else text for key, text in texts.items()}
+    return {key: value_of(text) if is_arguments(key) else text for key, text in texts.items()}
 
 
 def parse_env_kwargs(items: Iterable[str]) -> dict[str, object]:

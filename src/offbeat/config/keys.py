@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offbeat.config.config import Config
-from offbeat.config.env import ARGUMENT_PREFIXES, ARGUMENT_TABLES
+from offbeat.config.env import ARGUMENT_TABLES
 from offbeat.config.league import LEAGUE
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import read
@@ -72,8 +72,17 @@ def flat(settings: Mapping[str, object]) -> dict[str, object]:
 
 def is_argument(key: str) -> bool:
     """Whether a key sets one argument of a constructor, of the env or of an encoder. Its type is not known."""
-    of_encoder = rf"(policies\.[^.]*\.settings\.)?{re.escape(ENCODER_KWARGS)}"
-    return key.startswith(ARGUMENT_PREFIXES) or re.match(of_encoder, key) is not None
+    return _own_key(key).startswith(tuple(CONSTRUCTOR_TABLES.values()))
+
+
+def is_arguments(key: str) -> bool:
+    """Whether a key sets one argument of a constructor, or the whole table of its arguments."""
+    return _own_key(key) in CONSTRUCTOR_TABLES or is_argument(key)
+
+
+def _own_key(text: str) -> str:
+    """Return the KEY of policies.NAME.settings.KEY, and every other text itself."""
+    return re.sub(r"^policies\.[^.]*\.settings\.", "", text)
 
 
 def parts_of(text: str) -> tuple[str, str]:
@@ -136,12 +145,26 @@ def set_own(tables: Mapping[str, dict[str, Any]], text: str, value: object, hint
     if key.startswith(ENCODER_KWARGS):
         set_argument(own, "encoder_kwargs", key.removeprefix(ENCODER_KWARGS), value)
     else:
-        own[key] = in_toml(read(text, value, hints[key])) if key in hints else value
+        set_value(own, key, in_toml(read(text, value, hints[key])) if key in hints else value)
+
+
+def set_value(table: dict[str, Any], key: str, value: object) -> None:
+    """Write a value into a table. An encoder in place of another one starts without its arguments."""
+    if key == "encoder" and table.get(key, value) != value:
+        table.pop("encoder_kwargs", None)
+    table[key] = value
 
 
 def set_argument(table: dict[str, Any], key: str, name: str, value: object) -> None:
     """Write one argument of a constructor into the table of arguments that a table has under a key."""
     table[key] = {**read(key, table.get(key, {}), PlainTable), name: value}
+
+
+def order_of(key: str) -> tuple[bool, bool, int]:
+    """Return a value that sorts keys so that each can be written over the earlier ones: settings of the run before
+    those of policies, encoders before their arguments, and whole tables before values in them.
+    """
+    return key.startswith(PREFIXES), is_arguments(key), key.count(".")
 
 
 def own_values(tables: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -10,7 +10,16 @@ from offbeat.config.config import Config
 from offbeat.config.config_file import from_tables, settings_class_of
 from offbeat.config.env import ARGUMENT_PREFIXES, EnvConfig
 from offbeat.config.importing import import_modules
-from offbeat.config.keys import ENCODER_KWARGS, POLICIES, PREFIXES, refuse_repeated, set_argument, set_own
+from offbeat.config.keys import (
+    ENCODER_KWARGS,
+    POLICIES,
+    PREFIXES,
+    order_of,
+    refuse_repeated,
+    set_argument,
+    set_own,
+    set_value,
+)
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
@@ -172,29 +181,38 @@ def _set_given(
     prefixes = tuple(prefix for prefix in PREFIXES if prefix != ENCODER_KWARGS or "encoder_kwargs" in own)
     for source in sources:
         refuse_repeated(source)
-        for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
-            if key not in table_of and not key.startswith(prefixes):
-                remedy = f"{settings_list(algorithm)} shows all keys."
-                raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
-            if key in given:
-                raise given_twice(key)
-            _refuse_schedule(key, value, table_of)
-            given.add(key)
-            if key.startswith(ARGUMENT_PREFIXES):
-                _, table, name = key.split(".", 2)
-                set_argument(tables.setdefault("env", {}), table, name, value)
-            elif key.startswith(ENCODER_KWARGS):
-                table, _, name = key.partition(".")
-                set_argument(tables.setdefault(table_of[table], {}), table, name, value)
-            elif key.startswith(LEAGUE):
-                tables.setdefault("league", {})[key.removeprefix(LEAGUE)] = value
-            elif key.startswith(POLICIES):
-                set_own(tables.get("policies", {}), key, value, own)
-            elif key == "league":
-                tables["league"] = _league_table(value)
-            else:
-                tables.setdefault(table_of[key], {})[key] = value
+    for key, value in (item for source in sources for item in source.items()):
+        if key not in table_of and not key.startswith(prefixes):
+            remedy = f"{settings_list(algorithm)} shows all keys."
+            raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
+        if key in given:
+            raise given_twice(key)
+        _refuse_schedule(key, value, table_of)
+        given.add(key)
+    values = {key: value for source in sources for key, value in source.items()}
+    for key in sorted(values, key=order_of):
+        _set_value(tables, table_of, key, values[key], own)
     return given
+
+
+def _set_value(
+    tables: dict[str, dict[str, Any]], table_of: Mapping[str, str], key: str, value: object, own: Mapping[str, Any]
+) -> None:
+    """Write the value of a known key into the tables. Arguments and errors are as in `_set_given`."""
+    if key.startswith(ARGUMENT_PREFIXES):
+        _, table, name = key.split(".", 2)
+        set_argument(tables.setdefault("env", {}), table, name, value)
+    elif key.startswith(ENCODER_KWARGS):
+        table, _, name = key.partition(".")
+        set_argument(tables.setdefault(table_of[table], {}), table, name, value)
+    elif key.startswith(LEAGUE):
+        tables.setdefault("league", {})[key.removeprefix(LEAGUE)] = value
+    elif key.startswith(POLICIES):
+        set_own(tables.get("policies", {}), key, value, own)
+    elif key == "league":
+        tables["league"] = _league_table(value)
+    else:
+        set_value(tables.setdefault(table_of[key], {}), key, value)
 
 
 def _refuse_schedule(key: str, value: object, known: Collection[str]) -> None:
