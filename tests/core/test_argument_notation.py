@@ -51,6 +51,19 @@ SOURCES = Path(offbeat.__file__).parent
         ("pass --set env.eval_kwargs.NAME=VALUE", 'pass eval_kwargs={"NAME": VALUE}'),
         ("`offbeat resume a --set env.eval_kwargs.on=true`", '`offbeat.resume("a", eval_kwargs={"on": True})`'),
         ("pass --set encoder_kwargs.units=8", 'pass encoder_kwargs={"units": 8}'),
+        (
+            "pass --set encoder_kwargs.units=8 'encoder_kwargs.layers=[1, 2]' and leave out",
+            'pass encoder_kwargs={"units": 8, "layers": (1, 2)} and leave out',
+        ),
+        ("pass --set 'goal=a b'.", 'pass goal="a b".'),
+        (
+            "`offbeat train ppo A --policies a.toml --set policies.a.settings.c=1 policies.b.settings.d=2`",
+            '`offbeat.train("ppo", A, policies="a.toml", **{"policies.a.settings.c": 1, "policies.b.settings.d": 2})`',
+        ),
+        (
+            "`offbeat resume a --set 'policies.a.settings.encoder_kwargs={units = 3, layers = [8, 8]}'`",
+            """`offbeat.resume("a", **{"policies.a.settings.encoder_kwargs": {'units': 3, 'layers': (8, 8)}})`""",
+        ),
         ("pass --set encoder_kwargs.NAME=VALUE", 'pass encoder_kwargs={"NAME": VALUE}'),
         (
             "`offbeat train ppo A-v0 --set encoder_kwargs.units=8 epochs=2 encoder_kwargs.on=yes`",

@@ -26,6 +26,11 @@ from offbeat.experiments.spec_notation import in_spec
         ("pass --set advantages=true", "pass advantages = true"),
         ("pass --set learning_rate=3e-4", "pass learning_rate = 3e-4"),
         ("pass --set '<key>=a b'", "pass --set '<key>=a b'"),
+        (
+            "pass --set a.b=8 'a.c=[1, 2]' 'a.d={x = 1, y = 2}'.",
+            "pass a.b = 8, a.c = [1, 2], a.d = {x = 1, y = 2}.",
+        ),
+        ("pass --set 'curriculum=a 0:9.8, b 1:2'", 'pass curriculum = "a 0:9.8, b 1:2"'),
         ("pass --set 'curriculum=gravity 0:9.8'", 'pass curriculum = "gravity 0:9.8"'),
         ("pass --env-kwargs size=8 name=pole", 'pass env.kwargs.size = 8, env.kwargs.name = "pole"'),
         ("--runtime threads or --runtime serial, which", 'runtime = "threads" or runtime = "serial", which'),

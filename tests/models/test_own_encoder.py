@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import nn
 
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.api.running.initial import _remedy
+from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.previous_inputs import previous_leaves
@@ -426,6 +429,28 @@ def test_a_saved_policy_makes_its_encoder_with_the_same_arguments(tmp_path):
     with pytest.raises(ConfigError, match=r"encoder_kwargs is {units = 6, .* and {.*bias = false} now.* --set enc"):
         offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "other", init_from=run.path, **other)
     offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "same", init_from=run.path, **settings)
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "says"),
+    [
+        ({"units": 6}, {"units": 6, "bias": False}, "encoder_kwargs.units=6 and leave encoder_kwargs.bias out"),
+        ({"units": 6, "layers": [4, 4]}, {"units": 6}, "encoder_kwargs.units=6 'encoder_kwargs.layers=[4, 4]'"),
+    ],
+)
+def test_the_remedy_for_weights_of_other_arguments_of_an_encoder_gives_the_same_arguments(saved, now, says, tmp_path):
+    settings: dict[str, Any] = {**SMALL, "steps": 64, "encoder": SIZED}
+    first = offbeat.train("ppo", "CartPole-v1", run_dir=tmp_path / "a", encoder_kwargs=saved, **settings)
+    with pytest.raises(ConfigError, match=f": pass --set {re.escape(says)}$"):
+        offbeat.train("ppo", "CartPole-v1", init_from=first.path, encoder_kwargs=now, **settings)
+
+
+def test_the_remedy_for_the_weights_of_a_policy_has_the_whole_table_of_arguments():
+    saved: dict[str, Any] = {"encoder_kwargs": {}}
+    config = resolve("ppo", "CartPole-v1", flags={"policies": {"a": {"agents": "*"}}})
+    assert _remedy("a", config, saved) == "write encoder_kwargs = {} in the settings of [policies.a]"
+    config = resolve("ppo", "CartPole-v1", flags={"encoder": SIZED, "encoder_kwargs": {"units": 3}})
+    assert _remedy("default", config, saved) == "leave encoder_kwargs.units out"
 
 
 def test_a_policy_file_with_arguments_for_an_included_encoder_is_refused():

@@ -11,7 +11,8 @@ from offbeat.core.typed_text import argument_text, as_text, value_of
 
 
 def parse_assignments(items: Iterable[str]) -> dict[str, object]:
-    """Turn ['key=value', ...] into a dict of texts. Arguments of constructors and their tables are TOML values or texts.
+    """Turn ['key=value', ...] into a dict of texts. Arguments of constructors, and tables of them, are TOML values or
+    texts.
 
     Raises:
         ConfigError: an item has no '=', or a key is given twice.

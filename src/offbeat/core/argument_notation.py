@@ -57,10 +57,12 @@ _IMPORTING = ("check", "train")
 _KWARGS = "env.kwargs."
 _ARGUMENTS = {_KWARGS: "env_kwargs.", "env.eval_kwargs.": "eval_kwargs.", "encoder_kwargs.": "encoder_kwargs."}
 """Prefix of a key that sets an argument of a constructor -> the argument of Python's functions, with a dot."""
-_PAIRS = rf"[\w.]+={_VALUE}(?: [\w.]+={_VALUE})*"
+_POLICIES = "policies."
+"""Prefix of a key that sets a policy's own value."""
+_PAIR = rf"(?:[\w.]+={_VALUE}|'[\w.]+=[^']*')"
+_PAIRS = rf"{_PAIR}(?: {_PAIR})*"
 NOTATION = re.compile(
     r"(?P<command>`[^`]*`)"
-    rf"|--(?P<of_quoted>set|env-kwargs) '(?P<quoted>[\w.]+=[^']*)'"
     rf"|--set (?P<settings>{_PAIRS})"
     rf"|--env-kwargs (?P<arguments>{_PAIRS})"
     r"|(?P<list>\ba comma-separated list\b)"
@@ -130,9 +132,6 @@ def in_python(message: str) -> str:
 def _argument(found: re.Match[str]) -> str:
     if found["command"]:
         return _command(found[0])
-    if found["quoted"]:
-        pairs = [_pair(found["quoted"])]
-        return ", ".join(_settings(pairs)) if found["of_quoted"] == "set" else _env_kwargs(pairs)
     if found["settings"]:
         pairs, end = pairs_in(found["settings"])
         return ", ".join(_settings(pairs)) + end
@@ -257,7 +256,7 @@ def is_value(word: str) -> bool:
 def pairs_in(text: str) -> tuple[list[tuple[str, str]], str]:
     """Return key and value of each 'key=value' of a message, and the full stop after the last one, if there is one."""
     text, end = split_full_stop(text)
-    return re.findall(rf"([\w.]+)=({_VALUE})", text), end
+    return [_pair(pair.strip("'")) for pair in re.findall(_PAIR, text)], end
 
 
 def split_full_stop(text: str) -> tuple[str, str]:
@@ -273,12 +272,17 @@ def _settings(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """
     arguments: dict[str, list[str]] = {}
     for key, value in pairs:
+        if key.startswith(_POLICIES):  # beside the argument `policies`, which has the file
+            arguments.setdefault("**.", []).append(f'"{key}": {_python(value)}')
+            continue
         prefix = next(filter(key.startswith, _ARGUMENTS), "")
         table, dot, name = f"{_ARGUMENTS.get(prefix, '')}{key.removeprefix(prefix)}".partition(".")
         code = _literal(value) if prefix else _python(value)
         arguments.setdefault(f"{table}{dot}", []).append(f'"{name}": {code}' if dot else code)
     return [
-        f"{name[:-1]}={{{', '.join(items)}}}" if name.endswith(".") else f"{name}={items[-1]}"
+        f"{name[:-1]}{'' if name == '**.' else '='}{{{', '.join(items)}}}"
+        if name.endswith(".")
+        else f"{name}={items[-1]}"
         for name, items in arguments.items()
     ]
 
@@ -290,8 +294,8 @@ def _python(text: str) -> str:
         return constants[text]
     if text == "..." or text.startswith('"') or re.fullmatch(r"[A-Z]+|-?\d[\d_]*(\.\d+)?(e-?\d+)?", text):
         return text
-    if text.startswith('["'):
+    if text.startswith(('["', "{")):
         return _literal(text)
-    if "," in text and not text.startswith("{"):
+    if "," in text:
         return f"({', '.join(map(_python, text.strip('[]').split(',')))})"
     return _quoted(text)

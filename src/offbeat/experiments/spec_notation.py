@@ -19,6 +19,7 @@ import re
 
 from offbeat.core.argument_notation import NOTATION, is_value, pairs_in, split_full_stop
 from offbeat.core.errors import ConfigError
+from offbeat.core.typed_text import argument_text, value_of
 
 _OF_THE_COMMAND = ("progress", "trust-code")
 """Flags of `offbeat run`."""
@@ -39,9 +40,6 @@ def with_place(where: str, error: ConfigError) -> ConfigError:
 
 
 def _assignment(found: re.Match[str]) -> str:
-    if found["quoted"]:
-        key, _, text = found["quoted"].partition("=")
-        return f"{key} = {json.dumps(text)}"
     if pairs := found["settings"] or found["arguments"]:
         return _assignments(pairs, "env.kwargs." if found["arguments"] else "")
     if found["list"]:
@@ -69,10 +67,12 @@ def _assignments(text: str, table: str) -> str:
 
 def _toml(text: str) -> str:
     """Return a value of the command line as TOML. Placeholders, such as N or VALUE, stay."""
-    if text in ("true", "false", "...") or text.startswith('"') or re.fullmatch(r"[A-Z]+", text):
+    if text in ("true", "false", "...") or text.startswith(('"', "{")) or re.fullmatch(r"[A-Z]+", text):
         return text
     if re.fullmatch(r"[+-]?\d[\d_]*(\.\d+)?(e-?\d+)?", text):
         return text
-    if "," in text or text.startswith("["):
+    if isinstance(value := value_of(text), tuple):
+        return argument_text(value)
+    if text.startswith("[") or ("," in text and " " not in text):
         return f"[{', '.join(map(_toml, text.strip('[]').split(',')))}]"
     return json.dumps(text)

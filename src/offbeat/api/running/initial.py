@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from offbeat.api.running.checkpoint_fit import require_policy_fit
 from offbeat.api.running.resume_checks import read_resumable
 from offbeat.config.assignments import set_flag
-from offbeat.config.keys import flat
+from offbeat.config.keys import ENCODER_KWARGS, flat
 from offbeat.core.errors import ConfigError
+from offbeat.core.typed_text import argument_text
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.directory import RunDirectory
 
@@ -130,11 +131,24 @@ def _require_same_scale(policy: str, config: Config, run: Path, saved: Mapping[s
 
 def _remedy(policy: str, config: Config, values: Mapping[str, object]) -> str:
     """Return how to give a policy these values of settings, by key; '' if there is nothing to do with its settings."""
-    settings = flat({key: value for key, value in values.items() if key != "algorithm"})
+    settings = {key: value for key, value in values.items() if key != "algorithm"}
     if policy in config.policies and settings:
-        table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+        table = ", ".join(f"{key} = {_in_toml(value)}" for key, value in settings.items())
         return f"write {table} in the settings of [policies.{policy}]"
-    return f"pass {set_flag(settings)}" if settings else ""
+    passed, surplus = set_flag(flat(settings)), ", ".join(_surplus(config, settings))
+    return " and ".join([*([f"pass {passed}"] if passed else []), *([f"leave {surplus} out"] if surplus else [])])
+
+
+def _in_toml(value: object) -> str:
+    return argument_text(value) if isinstance(value, Mapping) else json.dumps(value)
+
+
+def _surplus(config: Config, settings: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of the encoder of a run that other settings of it do not have, as keys."""
+    tables: dict[str, dict[str, Any]] = config.tables()
+    ours = tables[config.run.algorithm].get("encoder_kwargs", {})
+    theirs = settings.get("encoder_kwargs", ours)
+    return [f"{ENCODER_KWARGS}{name}" for name in ours if name not in theirs]
 
 
 def load_initial(parts: Parts, initial: Mapping[str, InitialPolicy]) -> None:
