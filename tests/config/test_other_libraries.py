@@ -87,6 +87,7 @@ from offbeat.metrics.progress import ProgressKind
         ("ppo", {"share_features_extractor": True}, ["calls it shared_trunk. Pass true or false", "hidden layers too"]),
         ("dqn", {"explore_var_spec": {}}, ["SLM Lab", "calls it final_epsilon. Pass the last value"]),
         ("ppo", {"features_extractor_kwargs": {"units": 64}}, ["calls it encoder_kwargs: pass --set encoder_kwargs."]),
+        ("ppo", {"features_extractor_kwargs.units": 64}, ["calls it encoder_kwargs: pass --set encoder_kwargs.NAME"]),
         ("sac", {"custom_model_config": {"units": 64}}, ["RLlib, and offbeat calls it encoder_kwargs: pass --set"]),
         ("ppo", {"num_policies": 2}, ["Sample Factory; in offbeat, ", "--policies separate", "a table [population]"]),
         ("ppo", {"with_pbt": True}, ["Sample Factory; in offbeat, a population is a spec with a table [population]"]),

@@ -45,7 +45,7 @@ def unknown_key(
         kind: what is unknown, as the user gave it; by default, the key.
     """
     last = key.rpartition(".")[2]  # other libraries have tables too, as in self_play.window
-    others = names_like(last)
+    others = names_like(last) or names_like(key.partition(".")[0])
     owners = [name for name, entry in ALGORITHMS.items() if key in hints_of(entry.config_class())]
     if key.startswith("env."):
         prefixes = (
