@@ -86,6 +86,14 @@ def test_a_resume_with_another_encoder_is_refused_because_of_the_encoder(encoder
         changed_config(config, {"encoder": encoder}, Path("runs/a"))
 
 
+def test_an_argument_of_another_type_is_a_change_though_its_value_is_equal():
+    config = config_of(encoder=SIZED, encoder_kwargs={"units": 1, "layers": [2]})
+    assert changed_config(config, {"encoder_kwargs": {"layers": (2,), "units": 1}}, Path("runs/a")) == config
+    for other in ({"units": 1.0, "layers": [2]}, {"units": True, "layers": [2]}, {"units": 1, "layers": [2.0]}):
+        with pytest.raises(ConfigError, match="a resume cannot change it"):
+            changed_config(config, {"encoder_kwargs": other}, Path("runs/a"))
+
+
 @pytest.mark.parametrize("arguments", [{}, {"units": 4, "layers": [8, 8], "name": "a"}])
 def test_a_whole_table_of_arguments_can_be_typed(arguments):
     typed = assignments_of({"policies.a.settings.encoder_kwargs": arguments})

@@ -136,7 +136,17 @@ def changes_between(before: Config, after: Config) -> Changed:
     """Return the settings in which two configs of the same algorithm differ."""
     earlier, values = values_of(before), values_of(after)
     old = {key: earlier.get(key, earlier.get(setting_of(key))) for key in values}  # no own value: that of the run
-    return {key: (old[key], value) for key, value in values.items() if old[key] != value}
+    return {key: (old[key], value) for key, value in values.items() if _typed(old[key]) != _typed(value)}
+
+
+def _typed(value: object) -> object:
+    """Return a value with its types: 1, 1.0 and true are equal in Python, but not for a constructor."""
+    match value:
+        case Mapping():
+            return {key: _typed(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_typed(each) for each in value]
+    return type(value), value
 
 
 def reason_against(config: Config, key: str) -> Refusal | None:
