@@ -29,6 +29,14 @@ def test_a_row_shows_the_progress_and_the_return_of_a_session():
     assert ROWS[2].cells()[-1] == "stopping"
 
 
+def test_the_time_left_of_a_session_is_at_most_that_of_its_limit():
+    line = {**LINE, "wall_time_s": 50.0}
+    assert JobProgress("a", 100_000, line, time_s=110.0).eta_s == 60.0
+    assert JobProgress("a", 100_000, line, time_s=900.0).eta_s == 150.0
+    assert JobProgress("a", 100_000, {}, time_s=110.0).eta_s == 110.0
+    assert JobProgress("a", 100_000, {}).eta_s is None
+
+
 def test_lines_are_printed_every_few_seconds_and_rows_are_read_no_more_often():
     stream, clock, asked = io.StringIO(), Clock(), []
     view = Lines(stream, every_s=10, clock=clock)

@@ -367,6 +367,11 @@ def test_the_last_metrics_line_is_found_however_long_it_is(tmp_path):
     assert session.last_line() == line
 
 
+def test_a_session_has_the_limit_of_time_of_its_spec(tmp_path):
+    (trial,) = trials_of(spec(settings={**TINY, "time": 600}))
+    assert Session(trial, 1, tmp_path).time_s == 600.0
+
+
 def test_arguments_of_the_env_can_be_searched_over():
     trials = trials_of(spec(search={"over": {"env": {"kwargs": {"size": [3, "three"]}}}}))
     assert [dict(trial.config.env.kwargs) for trial in trials] == [{"size": 3}, {"size": "three"}]

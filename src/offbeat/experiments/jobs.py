@@ -34,6 +34,11 @@ class Job(ABC):
         """Env steps after which the process ends."""
 
     @property
+    def time_s(self) -> float | None:
+        """Seconds of training, of all parts of the run together, after which the process ends; None: no limit."""
+        return None
+
+    @property
     def name(self) -> str:
         return f"{self.run.path.parent.name}/{self.run.path.name}"
 

@@ -38,6 +38,8 @@ class JobProgress:
     run, or what it does in place of training; '': it trains."""
     trains: bool = True
     """Whether it trains; otherwise it has no progress but its state."""
+    time_s: float | None = None
+    """Seconds of training after which it ends, if it has not had its env steps before; None: no limit."""
 
     @property
     def env_steps(self) -> int:
@@ -46,6 +48,16 @@ class JobProgress:
     @property
     def fraction(self) -> float:
         return min(1.0, self.env_steps / self.steps)
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until it ends, by its env steps or its limit of time; None while not known."""
+        sps = self.line.get("sps")
+        known = (
+            max(0, self.steps - self.env_steps) / sps if sps else None,
+            None if self.time_s is None else max(0.0, self.time_s - self.line.get("wall_time_s", 0.0)),
+        )
+        return min((seconds for seconds in known if seconds is not None), default=None)
 
     def cells(self, *, roomy: bool = True) -> list[str]:
         """Return the texts of the row: progress, returns, time left, speed, state. One without much room has no speed,
@@ -62,7 +74,7 @@ class JobProgress:
             *([f"{compact(self.env_steps)}/{compact(self.steps)} env steps"] if roomy else []),
             f"return {rounded(line.get('episode_return_mean'))}",
             f"eval {rounded(line.get('eval_return_mean'))}{best}",
-            f"ETA {duration(max(0, self.steps - self.env_steps) / sps if sps else None)}",
+            f"ETA {duration(self.eta_s)}",
             *([f"SPS {compact(sps)}"] if roomy else []),
         ]
 

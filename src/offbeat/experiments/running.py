@@ -94,7 +94,7 @@ class Child:
         state = "stopping" if self._stopping else "waiting" if self._process.is_waiting else ""
         if job.activity:
             return JobProgress(job.name, job.steps, {}, state or job.activity, trains=False)
-        return JobProgress(job.name, job.steps, job.last_line(), state or self._phase())
+        return JobProgress(job.name, job.steps, job.last_line(), state or self._phase(), time_s=job.time_s)
 
     def _phase(self) -> str:
         """Return the phase of the run; '' if it is training, "ending" if it has ended but its process has not."""

@@ -40,6 +40,10 @@ class Session(Job):
         return min(run.steps, run.stop_at or run.steps)
 
     @property
+    def time_s(self) -> float | None:
+        return self.trial.config.run.time
+
+    @property
     def about(self) -> str:
         return ", ".join(filter(None, (self.trial.label, f"{self.trial.env}", f"seed {self.seed}")))
 
