@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -51,6 +52,16 @@ def test_the_memory_of_a_run_is_freed_when_it_ends(layout, tmp_path, new_parts):
     resumed = offbeat.resume(run, callbacks=[kept], progress="none")
     assert new_parts() == []
     assert kept.run.env_steps == resumed.metrics["env_steps"]
+
+
+@pytest.mark.parametrize("layout", [LAYOUTS["serial"], LAYOUTS["threads"], LAYOUTS["processes"]], ids=list(LAYOUTS)[:3])
+def test_the_memory_of_a_failed_run_is_freed_with_its_error(layout, tmp_path, new_parts):
+    def divide(line: dict[str, Any]) -> None:
+        line["env_steps"] // 0
+
+    with suppress(ZeroDivisionError):
+        small_run(tmp_path / "run", callbacks=[divide], stop_at=256, **layout)
+    assert new_parts() == []
 
 
 def test_free_memory_is_returned_to_the_system_once_that_of_the_run_is_free(tmp_path, monkeypatch, new_parts):

@@ -81,6 +81,7 @@ def run_to_end(context: RunContext) -> Run:
         context.signals.disarm()
         reason = _record_failure(context, error)
         _end_callbacks_of_failed(context, reason, error)
+        context.logged = None  # its traceback refers to the run, whose memory would wait for the garbage collector
         raise
     if not leaves_no_trace:
         directory.write_status(ending.state, ending.reason)
