@@ -159,7 +159,7 @@ unknown key 'env.size': an argument of the env's constructor is env.kwargs.NAME,
 $ offbeat train ppo CartPole-v1 --eval-kwargs size=3
 --eval-kwargs is not a flag, but a setting: pass --set env.eval_kwargs.size=3
 $ offbeat train ppo CartPole-v1 --set eval_kwargs=3
-eval_kwargs is '3', but a table of numbers, booleans, text, and lists and tables of these is expected: pass, for example, --set env.eval_kwargs.NAME=VALUE
+eval_kwargs is 3, but a table of numbers, booleans, text, and lists and tables of these is expected: pass, for example, --set env.eval_kwargs.NAME=VALUE
 $ offbeat train ppo CartPole-v1 --set league.window=0
 league.window is '0', but a whole number at least 1 is expected: pass, for example, --set league.window=10
 $ offbeat train ppo CartPole-v1 --set hidden_sizes=64x64

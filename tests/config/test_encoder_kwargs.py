@@ -94,6 +94,17 @@ def test_an_argument_of_another_type_is_a_change_though_its_value_is_equal():
             changed_config(config, {"encoder_kwargs": other}, Path("runs/a"))
 
 
+def test_a_number_of_a_policy_is_the_same_setting_with_and_without_decimals():
+    own = {"a": {"agents": "player_0", "settings": {"return_scale": 1}}, "b": {"agents": "player_1"}}
+    config = config_of(policies=own)
+    assert changed_config(config, {"policies.a.settings.return_scale": 1}, Path("runs/a")) == config
+
+
+def test_an_argument_in_a_table_and_by_a_flag_is_refused():
+    with pytest.raises(ConfigError, match=r"env\.kwargs\.x is given twice, by this key and in a table"):
+        resolve("ppo", "CartPole-v1", flags={"env.kwargs.x": 1}, assignments=parse_assignments(["kwargs={x = 2}"]))
+
+
 @pytest.mark.parametrize("arguments", [{}, {"units": 4, "layers": [8, 8], "name": "a"}])
 def test_a_whole_table_of_arguments_can_be_typed(arguments):
     typed = assignments_of({"policies.a.settings.encoder_kwargs": arguments})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
-from offbeat.core.schedules import scheduled
+from offbeat.core.schedules import ScheduleText, scheduled
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,12 @@ def test_a_linear_schedule_is_to_the_bit_a_line_to_0(value, progress):
 def test_an_invalid_schedule_of_a_setting_is_refused_with_an_example(key, text):
     with pytest.raises(ConfigError, match=rf'^{key} is .*constant, linear, .*points .*"0:1 0.5:0.1 1:0"'):
         resolve("ppo", "CartPole-v1", flags={key: text})
+
+
+def test_the_example_of_a_schedule_is_one():
+    assert not ScheduleText().refuses(ScheduleText.example)
+
+
+def test_a_word_of_an_algorithm_names_the_method_that_must_be_overridden():
+    with pytest.raises(ConfigError, match=r"'cosine' is one of the algorithm's own: override its method learning_rate"):
+        scheduled(0.1, "cosine", 0.5)

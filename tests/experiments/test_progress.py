@@ -33,7 +33,7 @@ def test_the_time_left_of_a_session_is_at_most_that_of_its_limit():
     line = {**LINE, "wall_time_s": 50.0}
     assert JobProgress("a", 100_000, line, time_s=110.0).eta_s == 60.0
     assert JobProgress("a", 100_000, line, time_s=900.0).eta_s == 150.0
-    assert JobProgress("a", 100_000, {}, time_s=110.0).eta_s == 110.0
+    assert JobProgress("a", 100_000, {}, time_s=110.0).eta_s is None
     assert JobProgress("a", 100_000, {}).eta_s is None
 
 

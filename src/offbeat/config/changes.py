@@ -7,7 +7,7 @@ from pathlib import Path
 
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
-from offbeat.config.keys import POLICIES, parts_of, setting_of, values_of
+from offbeat.config.keys import POLICIES, is_arguments, parts_of, setting_of, values_of
 from offbeat.config.league import LEAGUE
 from offbeat.config.new_run import anew, from_weights
 from offbeat.config.policies import names_of, read_policies
@@ -136,7 +136,12 @@ def changes_between(before: Config, after: Config) -> Changed:
     """Return the settings in which two configs of the same algorithm differ."""
     earlier, values = values_of(before), values_of(after)
     old = {key: earlier.get(key, earlier.get(setting_of(key))) for key in values}  # no own value: that of the run
-    return {key: (old[key], value) for key, value in values.items() if _typed(old[key]) != _typed(value)}
+    return {key: (old[key], value) for key, value in values.items() if _differ(key, old[key], value)}
+
+
+def _differ(key: str, old: object, new: object) -> bool:
+    """Whether two values of a setting differ. Other settings than arguments of constructors have types of their own."""
+    return old != new or (is_arguments(key) and _typed(old) != _typed(new))
 
 
 def _typed(value: object) -> object:

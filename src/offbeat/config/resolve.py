@@ -179,8 +179,6 @@ def _set_given(
     """
     given: set[str] = set()
     prefixes = tuple(prefix for prefix in PREFIXES if prefix != ENCODER_KWARGS or "encoder_kwargs" in own)
-    for source in sources:
-        refuse_repeated(source)
     for key, value in (item for source in sources for item in source.items()):
         if key not in table_of and not key.startswith(prefixes):
             remedy = f"{settings_list(algorithm)} shows all keys."
@@ -190,6 +188,7 @@ def _set_given(
         _refuse_schedule(key, value, table_of)
         given.add(key)
     values = {key: value for source in sources for key, value in source.items()}
+    refuse_repeated(values)
     for key in sorted(values, key=order_of):
         _set_value(tables, table_of, key, values[key], own)
     return given

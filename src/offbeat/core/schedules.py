@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from offbeat.core.checks import Check
+from offbeat.core.errors import ConfigError
 
 Points = tuple[tuple[float, float], ...]
 """(progress, value), sorted by progress. The value is linear between points and constant before and after them."""
@@ -64,14 +66,25 @@ def factors_of(schedule: str) -> Points:
 
 
 def scheduled(value: float, schedule: str, progress: float) -> float:
-    """Return a setting at `progress`: its value times the factor that the schedule has there."""
-    return value * value_at(factors_of(schedule), progress)
+    """Return a setting at `progress`: its value times the factor that the schedule has there.
+
+    Raises:
+        ConfigError: the schedule is a word of an algorithm's own.
+    """
+    try:
+        factors = factors_of(schedule)
+    except ValueError as error:
+        raise ConfigError(
+            f"the schedule {schedule!r} is one of the algorithm's own: override its method learning_rate(progress)"
+        ) from error
+    return value * value_at(factors, progress)
 
 
 @dataclass(frozen=True)
 class ScheduleText(Check):
     """A schedule of the factors of a setting: one of the names, or points."""
 
+    example: ClassVar[str] = "linear"
     names: tuple[str, ...] = tuple(NAMED)
 
     def refuses(self, value: str) -> bool:

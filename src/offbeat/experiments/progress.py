@@ -55,7 +55,7 @@ class JobProgress:
         sps = self.line.get("sps")
         known = (
             max(0, self.steps - self.env_steps) / sps if sps else None,
-            None if self.time_s is None else max(0.0, self.time_s - self.line.get("wall_time_s", 0.0)),
+            max(0.0, self.time_s - self.line["wall_time_s"]) if self.time_s and "wall_time_s" in self.line else None,
         )
         return min((seconds for seconds in known if seconds is not None), default=None)
 
