@@ -104,7 +104,7 @@ def _doors(rows: Rows) -> list[Array]:
 
 def _point_robot(rows: Rows) -> list[Array]:
     here, there = rows.here["observation"], rows.there["observation"]
-    return [_close(there, here + 0.05 * rows.action), rows.reward <= 0]
+    return [_close(there, here + 0.05 * rows.action.clip(-1, 1)), rows.reward <= 0]
 
 
 def _taken(mask: Array, choice: Array) -> Array:
