@@ -64,6 +64,6 @@ class EpisodeInfos:
         return {metric: self.numbers[..., index].copy() for metric, index in self._metrics.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore those of `state()` that it has: checkpoints of earlier versions have none."""
-        for metric in self._metrics.keys() & state.keys():
-            self.numbers[..., self._metrics[metric]] = state[metric]
+        """Restore `state()`."""
+        for metric, index in self._metrics.items():
+            self.numbers[..., index] = state[metric]
