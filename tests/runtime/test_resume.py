@@ -109,6 +109,16 @@ def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines_and_checkpo
     assert weights_of(run.path) == weights
 
 
+def test_a_damaged_best_checkpoint_is_replaced_at_the_next_evaluation_of_the_resumed_run(tmp_path):
+    always_five: dict[str, Any] = {"max_episode_steps": 5, **EVALUATED}
+    run = small_run(tmp_path / "run", steps=512, stop_at=HALF, **always_five).path
+    best, latest = (run / "checkpoints" / name for name in ("best", "latest"))
+    assert best.resolve() != latest.resolve()
+    (best / "policy.json").write_bytes(b"{}")
+    resume(run)
+    assert package.load(run, "best").trained.eval_return_mean == 5
+
+
 def test_a_refused_resume_from_an_older_checkpoint_changes_nothing(tmp_path):
     run = small_run(tmp_path / "run", steps=512, checkpoint_every=150).path
     before = contents(run)

@@ -52,7 +52,6 @@ def state_of(run: Path) -> Any:
         (("counters", "wall_time_s"), float("nan"), "wall_time_s is nan"),
         (("counters", "learning_step"), 10**6, "versions"),
         (("counters",), None, "counters is None, but a table of keys and values is expected"),
-        (("best",), "high", "best 'high', which is not valid"),
         (("runtime",), [], r"runtime \[\]"),
         (("settings",), [], r"settings \[\]"),
         (("versions",), {}, r"versions \[\]"),

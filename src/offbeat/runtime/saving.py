@@ -81,22 +81,22 @@ class Saving:
         written, self._written = self._written, []
         return written
 
-    def restore(self, counters: Counters, score: float | None, best: float | None) -> None:
+    def restore(self, counters: Counters, score: float | None) -> None:
         """Continue a run from a checkpoint. If a better one was saved after it, before a crash, that stays the best.
+
+        If the best checkpoint cannot be read, the weights of the next evaluation replace it.
 
         Args:
             counters: the counters of the checkpoint.
             score: mean return of its weights; None if it is not known.
-            best: mean return of the best weights at that time.
         """
-        score_of_best = self._score_of_best()
-        self._saved_env_steps, self._best = counters.env_steps, best if score_of_best is None else score_of_best
+        self._saved_env_steps, self._best = counters.env_steps, self._score_of_best()
         self._last = None if score is None else _Evaluated(score, {}, counters)
 
     def _score_of_best(self) -> float | None:
         """Return the mean return of the best checkpoint; None if there is none or its mean return is unknown."""
         with suppress(ConfigError):  # the checkpoint is damaged
-            return score_of(load(self._store.path("best")))
+            return score_of(load(self._store.path("best"), with_state=False))
         return None
 
     def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
@@ -131,7 +131,7 @@ class Saving:
             RunDirectoryGone: the run directory does not exist any more.
         """
         try:
-            self._write(_Save(counters, self._parts.weights(), {**state, "best": None}, None, ("latest",)))
+            self._write(_Save(counters, self._parts.weights(), state, None, ("latest",)))
             self._written.clear()  # the callbacks have not started yet
         except TooLarge as error:
             raise ConfigError(
@@ -151,7 +151,6 @@ class Saving:
             self.save_best()
         best = self._new_best if self._new_best and self._new_best.is_at(counters) else None
         names = ("best", "latest") if best else ("latest",)
-        state = {**state, "best": best.return_mean if best else self._best}
         if self._try_to_write(_Save(counters, self._parts.weights(), state, arrays, names)):
             self._saved_env_steps = counters.env_steps
 

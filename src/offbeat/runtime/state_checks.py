@@ -38,12 +38,9 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
     """
     where = f"the state of {run}"
     counted = build(Counters, state.get("counters"), f"{where}, counters", _CHANGED)
-    best = state.get("best")
     for name, kind in {"runtime": str, "settings": dict, "recorder": dict}.items():
         if not isinstance(state.get(name), kind):
             raise _wrong(where, name, state.get(name))
-    if not (best is None or _is_number(best)):
-        raise _wrong(where, "best", best)
     if not _are_evaluations(state.get("evaluations")):
         raise _wrong(where, "evaluations", state.get("evaluations"))
     policies = list(_states_of_policies(state, where))

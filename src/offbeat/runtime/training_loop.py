@@ -116,7 +116,7 @@ class TrainingLoop(ABC):
             Whether the unfinished episodes were restored too, and a message about the memory.
         """
         self.counters = Counters.of_state(state["counters"])
-        self.saving.restore(self.counters, score, state["best"])
+        self.saving.restore(self.counters, score)
         self._restarts_before = self.counters.actor_restarts
         self._evaluator_restarts_before = self.counters.evaluator_restarts
         self.evaluations.restore(self.counters.evaluation_s, state["evaluations"])
