@@ -112,6 +112,31 @@ run_child("offbeat.core.closing")
     assert "_exit_with_parent" in child.failure
 
 
+def test_a_child_with_an_error_ends_even_if_it_hangs_in_close():
+    ours, theirs = Pipe()
+    code = """
+import sys, time
+from types import SimpleNamespace
+from offbeat.runtime import child_main
+
+def main(launch, child):
+    child.closing.callback(time.sleep, 600)
+    raise ValueError("the robot is broken")
+
+child_main.FAILED_CLOSE_S = 0.1
+sys.modules["broken_robot"] = SimpleNamespace(main=main)
+child_main.run_child("broken_robot")
+"""
+    command = [sys.executable, "-c", code, str(theirs.fileno())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[theirs.fileno()], process_group=0)
+    theirs.close()
+    child = Child(0, process, ours, SimpleNamespace(parent=os.getpid()))
+    ended = child.exits_within(60)
+    child.kill()
+    assert (ended, child.exit_reason()) == (True, "ended with exit code 1")
+    assert child.explained.startswith("ValueError: the robot is broken")
+
+
 def test_the_launch_spec_of_a_child_is_freed_when_it_was_sent():
     process, ours, theirs = piped("sleep", "600")
     tracemalloc.start()

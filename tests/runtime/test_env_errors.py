@@ -66,7 +66,7 @@ def test_restarts_show_the_lines_of_the_env_once_and_log_every_traceback(tmp_pat
 def test_the_error_of_an_env_is_shown_if_the_env_then_hangs_in_close(tmp_path, layout):
     kind = f"raising/{raising_envs.HangsInCloseOnceRaised.__name__}-v0"
     limits = {"restart_budget": 0, "step_timeout_s": 1, "reset_timeout_s": 1}
-    with pytest.raises(RunFailed, match="that did not return in time") as failed:
+    with pytest.raises(RunFailed, match="had an error and did not close in time") as failed:
         small_run(tmp_path / "run", kind, **IMPORTS, **limits, **layout)
     assert frames_in("\n".join(failed.value.__notes__)) == [OWN, OWN]
     assert "step() raised ZeroDivisionError" in (tmp_path / "run" / "log.txt").read_text()

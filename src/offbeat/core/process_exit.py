@@ -7,7 +7,8 @@ import ctypes
 import os
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 EXIT_S = 60.0
@@ -20,12 +21,8 @@ def exit_process(code: int) -> NoReturn:
     With torch, finalization takes up to a second. A thread that still hangs in an env could resume during finalization
     and crash.
     """
-    limit = threading.Timer(EXIT_S, _exit_without_handlers, (code,))
-    limit.daemon = True
-    with suppress(RuntimeError):  # the system starts no more threads
-        limit.start()
-    atexit._run_exitfuncs()  # noqa: SLF001 - the exit handlers of libraries
-    limit.cancel()
+    with exit_after(EXIT_S, code, "an exit handler has not ended"):
+        atexit._run_exitfuncs()  # noqa: SLF001 - the exit handlers of libraries
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader of the pipe has closed it
             stream.flush()
@@ -33,7 +30,20 @@ def exit_process(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _exit_without_handlers(code: int) -> NoReturn:
+@contextmanager
+def exit_after(seconds: float, code: int, problem: str) -> Iterator[None]:
+    """End this process at once, with an exit code and a message, if the context has not ended after some seconds."""
+    limit = threading.Timer(seconds, _exit_at_once, (code, f"{problem} within {seconds:g} s"))
+    limit.daemon = True
+    with suppress(RuntimeError):  # the system starts no more threads
+        limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
+
+
+def _exit_at_once(code: int, problem: str) -> NoReturn:
     with suppress(OSError):  # not `sys.stderr`, which may be what hangs
-        os.write(2, f"offbeat: an exit handler has not ended within {EXIT_S:g} s: it is ended now\n".encode())
+        os.write(2, f"offbeat: {problem}: it is ended now\n".encode())
     os._exit(code)

@@ -23,11 +23,13 @@ from typing import Any, NamedTuple, NoReturn, Protocol, cast
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.core.garbage import pause_collection
-from offbeat.core.process_exit import exit_process
+from offbeat.core.process_exit import exit_after, exit_process
 from offbeat.core.stop_signals import STOP_SIGNALS
 
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the kernel sends this process a signal when its parent dies."""
+FAILED_CLOSE_S = 5.0
+"""Seconds that a process with an error gets to close its envs. One that has failed may hang there."""
 
 
 class Report(NamedTuple):
@@ -88,6 +90,7 @@ def run_child(module: str) -> NoReturn:
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     child, code = ChildContext(connection), 0
+    limit: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     try:
         program, launch = _import_and_load(module, connection)
         _exit_with_parent(launch.parent, connection)
@@ -96,11 +99,12 @@ def run_child(module: str) -> NoReturn:
         pass
     except BaseException as error:  # noqa: BLE001 - every error is reported to the parent
         child.report("failed", Failed.by(error))
-        code = 1
-    try:
-        child.closing.close()
-    except BaseException:  # noqa: BLE001 - the process ends
-        traceback.print_exc()
+        code, limit = 1, exit_after(FAILED_CLOSE_S, 1, "a process with an error has not closed its envs")
+    with limit:
+        try:
+            child.closing.close()
+        except BaseException:  # noqa: BLE001 - the process ends
+            traceback.print_exc()
     exit_process(code)
 
 

@@ -111,6 +111,8 @@ class LossWatch(Generic[C]):
             elif self._stalls.has_stalled(process.index):
                 reason = self._deadlines[process.index].reason
                 process.kill()
+                if process.failure:  # the deadline is that of the call that raised
+                    reason = "had an error and did not close in time"
                 yield process, f"{reason} and was killed"
 
 
