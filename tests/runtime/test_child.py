@@ -48,7 +48,7 @@ class SlowStream:
 def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
     stream = SlowStream()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("offbeat.runtime.child.LAST_REPORT_S", 60.0)
+    monkeypatch.setattr("offbeat.runtime.child.LAST_OUTPUT_S", 60.0)
     process, ours, theirs = piped("echo", "last words")
     theirs.close()
     child = Child(0, process, ours, None)
@@ -56,6 +56,16 @@ def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
     Timer(0.2, stream.may_write.set).start()
     child.kill()
     assert stream.text == "last words\n"
+
+
+def test_the_end_of_a_child_does_not_wait_for_a_server_of_its_envs_that_has_its_output(monkeypatch):
+    monkeypatch.setattr("offbeat.runtime.child.LAST_REPORT_S", 60.0)
+    process, ours, theirs = piped("sh", "-c", "setsid sleep 20 & kill -9 $$")
+    theirs.close()
+    child = Child(0, process, ours, None)
+    assert child.exits_within(60)
+    child.kill()
+    assert child._output.is_alive(), "it has waited for the end of the server"
 
 
 def test_a_child_that_does_not_end_when_it_is_killed_is_named_and_not_waited_for(monkeypatch):

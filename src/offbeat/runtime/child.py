@@ -34,7 +34,9 @@ KILL_S = 10.0
 """Seconds to wait for the end of a process after SIGKILL. One that waits in the kernel, such as for a disk or a device
 that does not answer, ends only when that call returns. Its own code does not run any more."""
 LAST_REPORT_S = 1.0
-"""Seconds to wait for the last reports and the last output of a process that has ended."""
+"""Seconds to wait for the last reports of a process that has ended."""
+LAST_OUTPUT_S = 0.2
+"""Seconds to wait for the end of its output. It is also copied later: a server that its envs have started may write."""
 LONGEST_LINE = 1 << 16
 """Bytes of printed output without the end of a line that are held back."""
 POLL_S = 0.005
@@ -188,7 +190,7 @@ class Child:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as both:
                 both.shutdown(socket.SHUT_RDWR)
             self._thread.join(LAST_REPORT_S)
-        self._output.join(LAST_REPORT_S)  # likewise for its output
+        self._output.join(LAST_OUTPUT_S)  # likewise for its output
         self.take_reports()
 
     def _kill_and_wait(self) -> None:
