@@ -26,7 +26,7 @@ from offbeat.runtime.board import Board, board_slabs
 from offbeat.runtime.deadline import Span
 from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervised import Supervised
+from offbeat.runtime.supervised import Supervised, wait_until_ready
 from offbeat.runtime.supervisor import Supervisor
 
 
@@ -48,15 +48,6 @@ def test_no_ticket_is_lost_or_written_twice_when_actors_are_killed(lag):
         assert sum(cuts_between(unrolls) for unrolls in of_actor.values()) == kills
         assert all("started again, at a marked cut" in text for text in it.said)
         assert all(("no longer exact" in text) == (lag == "exact") for text in it.said)
-
-
-def test_actors_that_start_slowly_are_reported(monkeypatch):
-    said: list[str] = []
-    monkeypatch.setattr(Scene, "_say", lambda _scene, text, _details="": said.append(text))
-    monkeypatch.setattr("offbeat.runtime.supervisor.SLOW_START_S", 0.0)
-    with scene(actors=2) as it:
-        it.begin()
-    assert said[0] == "0 of 2 actors ready after 0 s"
 
 
 @pytest.mark.usefixtures("fresh_children")
@@ -149,6 +140,24 @@ class FakeProcess:
 
     def exit_reason(self) -> str:
         return "has died"
+
+
+class Starting(FakeProcess):
+    """A process that is ready after it was asked for its reports some times."""
+
+    def __init__(self, asked: int) -> None:
+        self.ready, self._left = False, asked
+
+    def take_reports(self, seconds: float = 0.0) -> None:  # noqa: ARG002
+        self._left -= 1
+        self.ready = self._left <= 0
+
+
+def test_the_message_about_a_slow_start_counts_all_actors_that_are_ready(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("offbeat.runtime.supervised.SLOW_START_S", 0.0)
+    wait_until_ready([Starting(9), Starting(1), Starting(1)], lambda: None, said.append, "actor", 4)
+    assert said[0] == "2 of 4 actors ready after 0 s"
 
 
 def supervisor_of(start: Callable[..., FakeProcess], board: Board) -> Supervisor[FakeProcess]:

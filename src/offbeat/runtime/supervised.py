@@ -6,16 +6,19 @@ those that are lost; the loss of a learner ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
 from offbeat.core.errors import ChildTraceback, RunFailed
-from offbeat.runtime.board import Board
+from offbeat.metrics.text import counted
+from offbeat.runtime.board import POLL_INTERVAL_S, Board
 from offbeat.runtime.deadline import StallWatch
 
 POLL_EVERY_S = 0.05
 """Minimum seconds between two checks of all processes, which cost one system call each."""
+SLOW_START_S = 5.0
+"""Seconds after which a message says how many processes are ready; the next ones follow after twice the time each."""
 
 
 class Supervised(Protocol):
@@ -114,6 +117,33 @@ class LossWatch(Generic[C]):
                 if process.failure:  # the deadline is that of the call that raised
                     reason = "had an error and did not close in time"
                 yield process, f"{reason} and was killed"
+
+
+def wait_until_ready(
+    processes: Sequence[Supervised],
+    while_waiting: Callable[[], None],
+    notify: Callable[[str], object],
+    role: str,
+    total: int,
+) -> None:
+    """Wait until processes are ready, and notify the user if that takes long.
+
+    Args:
+        processes: the processes. `while_waiting` may replace some.
+        while_waiting: is called often, and must watch them.
+        notify: gets the messages.
+        role: name of a process, for the messages.
+        total: number of processes of this kind; some may not have been started yet.
+    """
+    started, notice_s = monotonic(), SLOW_START_S
+    while waiting := [process for process in processes if not process.ready]:
+        waiting[0].take_reports(POLL_INTERVAL_S)
+        for process in waiting:
+            process.take_reports()
+        while_waiting()
+        if (seconds := monotonic() - started) >= notice_s:
+            notice_s, ready = 2 * seconds, sum(process.ready for process in processes)
+            notify(f"{ready} of {counted(total, role)} ready after {seconds:.0f} s")
 
 
 # --- errors -------------------------------------------------------------------------------------------------

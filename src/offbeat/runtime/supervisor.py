@@ -13,17 +13,21 @@ from time import monotonic
 from typing import Generic, NoReturn, TypeVar
 
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.metrics.text import counted
 from offbeat.runtime.board import POLL_INTERVAL_S, Board
 from offbeat.runtime.deadline import Span, start_timeout
 from offbeat.runtime.plan import ActorSnapshot
 from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervised import LossWatch, Supervised, failure_of, start_failure, traceback_of
+from offbeat.runtime.supervised import (
+    LossWatch,
+    Supervised,
+    failure_of,
+    start_failure,
+    traceback_of,
+    wait_until_ready,
+)
 
 ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 """Seconds that a child gets to end by itself at the end of the run: during an env call, and otherwise."""
-SLOW_START_S = 5.0
-"""Seconds after which a message says how many children have started; the next ones follow after twice the time each."""
 RESTART_WINDOW_S = 600.0
 """Seconds for which a death counts against the budget; longer if the child has finished no work since."""
 
@@ -87,22 +91,13 @@ class Supervisor(Generic[C]):
                 raise start_failure(f"{self._role} {index}", error) from error
             if len(self.processes) % together == 0 or len(self.processes) == count:
                 self._processes_changed(self._role, self.processes)
-                self._wait_until_ready(while_waiting or self.watch, count)
+                wait_until_ready(self.processes, while_waiting or self.watch, self._notify, self._role, count)
 
     def ensure_started(self) -> None:
         """Start the only child if it does not run; do not wait until it is ready."""
         if not self.processes or self.processes[0].has_ended:
             self.processes[:] = [self._start_process(0)]
             self._processes_changed(self._role, self.processes)
-
-    def _wait_until_ready(self, while_waiting: Callable[[], None], total: int) -> None:
-        started, notice_s = monotonic(), SLOW_START_S
-        while waiting := [process for process in self.processes if not process.ready]:
-            waiting[0].take_reports(POLL_INTERVAL_S)
-            while_waiting()
-            if (seconds := monotonic() - started) >= notice_s:
-                notice_s, ready = 2 * seconds, len(self.processes) - len(waiting)
-                self._notify(f"{ready} of {counted(total, self._role)} ready after {seconds:.0f} s")
 
     def _start_process(self, index: int, attempt: int = 0) -> C:
         self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))

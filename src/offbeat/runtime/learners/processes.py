@@ -28,7 +28,7 @@ from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
 from offbeat.runtime.parts import PacedParts, PacedPolicy
 from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervised import LossWatch, failure_of, start_failure, traceback_of
+from offbeat.runtime.supervised import LossWatch, failure_of, start_failure, traceback_of, wait_until_ready
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 
@@ -45,7 +45,7 @@ class LearnerProcesses:
         Args:
             parts: the parts of the run.
             pool: the learners of this process.
-            reporting: is notified of the processes.
+            reporting: is notified of the processes, and of a slow start.
 
         Raises:
             ConfigError: the env, an encoder or the algorithm cannot be sent to another process.
@@ -53,7 +53,7 @@ class LearnerProcesses:
         self._runtime = parts.config.runtime
         self._code, self._algorithm = sent_code(parts.plan), sent_algorithm(parts.config)  # first: they may raise
         assert parts.arena is not None
-        self._parts, self._pool, self._processes_changed = parts, pool, reporting.processes_changed
+        self._parts, self._pool, self._reporting = parts, pool, reporting
         self._run_arena = parts.arena
         self._cores = usable_core_numbers()
         count = self._runtime.learners
@@ -91,12 +91,10 @@ class LearnerProcesses:
                 self._children.append(self._start(rank, step, states))
             except OSError as error:
                 raise start_failure(f"learner {rank}", error) from error
-        self._processes_changed("learner", self._children)
+        self._reporting.processes_changed("learner", self._children)
         for policy in self._parts.trained:
             policy.algorithm.collective = self._collective
-        while waiting := [child for child in self._children if not child.ready]:
-            waiting[0].take_reports(POLL_INTERVAL_S)
-            self.watch()
+        wait_until_ready(self._children, self.watch, self._reporting.notify, "other learner", len(self._children))
 
     def _start(self, rank: int, step: int, states: dict[str, LearnerState]) -> Child:
         self._board.deadlines[rank].set(Span.START, start_timeout(self._runtime))
