@@ -47,6 +47,14 @@ class Acting(Workers, Protocol):
         """
         ...
 
+    def watch(self) -> None:
+        """Check that all actors are alive and make progress. Is called often while the learner waits.
+
+        Raises:
+            RunFailed: an actor failed and is not restarted.
+        """
+        ...
+
     @property
     def wait_for_commits(self) -> WaitForCommits | None:
         """Waits for tickets in another thread than the learner's; None if nothing is acted while the learner learns."""

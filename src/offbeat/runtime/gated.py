@@ -37,12 +37,7 @@ class GatedActing(ABC):
         return self.origin, self._first_snapshots.pop(actor)
 
     @abstractmethod
-    def watch(self) -> None:
-        """Check that all actors are alive. Is called before each learning step and often while the learner waits.
-
-        Raises:
-            RunFailed: an actor failed and is not restarted.
-        """
+    def watch(self) -> None: ...
 
     def wait(self, tickets: int, while_waiting: Callable[[], None] | None = None) -> None:
         def watch_all() -> None:

@@ -61,6 +61,10 @@ class PacedLoop(TrainingLoop):
     def _show_training(self) -> None:
         self._show("training")
 
+    def _during_evaluation(self) -> None:
+        self._workforce.watch()
+        super()._during_evaluation()
+
     def _first_batch(self) -> FirstBatch | None:
         config = self._parts.config
         if self._has_made_a_step or self.ending or config.algorithm_settings.learns_from != "unrolls":

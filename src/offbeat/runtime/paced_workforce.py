@@ -106,6 +106,19 @@ class PacedWorkforce(Workforce):
         self._acting.finish(self.learned)
         return learned
 
+    def watch(self) -> None:
+        """Check actors and learners during an evaluation. Once the run has learned everything, it needs none of them.
+
+        Raises:
+            RunFailed: one of them failed and is not restarted.
+        """
+        try:
+            self._acting.watch()
+            self._learners.watch()
+        except RunFailed:
+            if not self._has_learned_everything:
+                raise
+
     @property
     def learning_failed(self) -> bool:
         """Whether a learner was lost. The others then do not finish the learning step."""
@@ -150,6 +163,10 @@ class PacedWorkforce(Workforce):
         batches = max(0, ceil((self._parts.config.run.steps - env_steps) / self._rows_of(self.learned)))
         return self._pace.next_ticket(self.learned) + batches * len(self._pace.tickets_of(self.learned))
 
+    @property
+    def _has_learned_everything(self) -> bool:
+        return self._pace.next_ticket(self.learned) >= self._first_unneeded
+
     def _rows_of(self, step: int) -> int:
         """Return the rows of a learning step's tickets, one for each env: the most env steps that it can add."""
         config = self._parts.config
@@ -188,7 +205,7 @@ class PacedWorkforce(Workforce):
 
     def _snapshots(self) -> list[ActorSnapshot]:
         """Return the state of each actor's envs. A run that has learned everything ends also without them."""
-        if self._pace.next_ticket(self.learned) < self._first_unneeded:
+        if not self._has_learned_everything:
             return self._acting.snapshots()
         try:
             if not self._acting.waits_for_place:

@@ -51,6 +51,9 @@ class SerialActing:
         if link.acted < tickets:
             raise AssertionError(f"the pace allows {link.acted} tickets, but the learner waits for {tickets}")
 
+    def watch(self) -> None:
+        """Do nothing: the actors act in this thread."""
+
     def pause_at(self, ticket: int | None) -> None:
         self._link.pause = NO_PAUSE if ticket is None else ticket
 

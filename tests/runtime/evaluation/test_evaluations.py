@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -119,10 +120,55 @@ def test_a_killed_evaluator_is_restarted(monkeypatch):
     assert "no longer exact" not in said.err
 
 
+def kill_the_actor_in_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let the only actor die in the first evaluation. Return a list that gets whether it was then restarted at once."""
+    poll, actors, restarted = InlineEvaluator.poll, list[int](), list[bool]()
+
+    def kill_and_poll(evaluator: InlineEvaluator, seconds: float, on_step: Callable[[], None]) -> Result:
+        if not actors:
+            actors.extend(pid for role, pid in processes() if role == "actor")
+            os.kill(actors[0], signal.SIGKILL)
+            os.waitid(os.P_PID, actors[0], os.WEXITED | os.WNOWAIT)
+            on_step()
+            restarted.append(("actor", actors[0]) not in processes())
+        return poll(evaluator, seconds, on_step)
+
+    monkeypatch.setattr("offbeat.runtime.supervised.POLL_EVERY_S", 0.0)
+    monkeypatch.setattr(InlineEvaluator, "poll", kill_and_poll)
+    return restarted
+
+
+ONE_ACTOR: dict[str, Any] = {"runtime": "processes", "actors": 1, "evaluator": "inline", "eval_episodes": 1}
+
+
+def test_an_actor_that_dies_during_an_evaluation_for_which_the_learner_waits_is_restarted_at_once(monkeypatch):
+    restarted = kill_the_actor_in_an_evaluation(monkeypatch)
+    run = small_run(Path("run"), **ONE_ACTOR, eval_every=512)
+    assert (run.state, run.metrics["evaluations"], restarted) == ("finished", 2, [True])
+
+
+def test_a_run_fails_during_an_evaluation_if_it_loses_an_actor(monkeypatch):
+    kill_the_actor_in_an_evaluation(monkeypatch)
+    with pytest.raises(RunFailed, match="restart_budget of 0 is used up"):
+        small_run(Path("run"), **ONE_ACTOR, eval_every=512, restart_budget=0)
+    assert package.load("run").trained.env_steps >= 512
+
+
+def test_a_run_that_loses_an_actor_during_its_last_evaluation_is_finished(monkeypatch):
+    kill_the_actor_in_an_evaluation(monkeypatch)
+    run = small_run(Path("run"), **ONE_ACTOR, eval_every=1024, restart_budget=0)
+    assert (run.state, run.metrics["evaluations"]) == ("finished", 1)
+
+
+def processes() -> list[tuple[str, int]]:
+    """Return role and process id of the processes of the run."""
+    return [(process["role"], process["pid"]) for process in status_of(Path("run"))["processes"]]
+
+
 def evaluators() -> list[int]:
     if not Path("run/status.json").exists():
         return []
-    return [process["pid"] for process in status_of(Path("run"))["processes"] if process["role"] == "evaluator"]
+    return [pid for role, pid in processes() if role == "evaluator"]
 
 
 def test_learning_continues_during_a_slow_evaluation():
