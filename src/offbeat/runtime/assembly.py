@@ -81,7 +81,7 @@ def parts_of_tested(tested: TestedEnvs, notify: Callable[[str], None], *, shared
         policies = []
         for name, env in tested.policies.items():
             sides = tested.league.sides_of(name) if tested.league else ()
-            policies.append(policy_parts(config, env, name, storages[name], sides))
+            policies.append(policy_parts(config, env, storages[name], name, sides))
             made.append(policies[-1].algorithm)
         plan = plan_of(tested, policies, _actor_threads(config, policies))
         _require_memory(plan, notify)
@@ -170,13 +170,13 @@ RECORDED = ("behavior_log_prob", INITIAL_STATE, LAST_NO_DECISION, TASK)
 def policy_parts(
     config: Config,
     env: EnvSpec,
+    storage: Storage,
     name: str = DEFAULT_POLICY,
-    storage: Storage | None = None,
     sides: tuple[tuple[str, ...], ...] = (),
 ) -> PolicyParts:
     """Make a policy that owns the columns of an env, and its algorithm.
 
-    The parameters are in `storage`; None: in private memory of this process. `sides`: see `PolicyParts`.
+    The parameters are in `storage`. `sides`: see `PolicyParts`.
     """
     own = config.of_policy(name)
     with config.naming(name):

@@ -116,7 +116,7 @@ def build_hogwild(config: Config, notify: Callable[[str], None]) -> HogwildParts
         arrays: Arrays = {**state_arena.arrays, **(buffer.tensors if buffer else {})}
         write_initial(arrays, initial)
         storage = SharedStorage(shape, arrays)
-        policy = policy_parts(config.of_worker(0), env, storage=storage)
+        policy = policy_parts(config.of_worker(0), env, storage)
         made.append(policy.algorithm)
         return HogwildParts(
             config=config,
@@ -143,7 +143,7 @@ def _plans_and_initial_values(
         ConfigError: the env does not suit the settings, or there is not enough memory for all workers.
     """
     first_config, initial = config.of_worker(0), PrivateStorage()
-    policy = policy_parts(first_config, env, storage=initial)
+    policy = policy_parts(first_config, env, initial)
     with closing(policy.algorithm):
         Updates(policy.algorithm)  # adds the optimizers' moments to `initial`
         first = _plan_of_worker(tested, first_config, policy)
