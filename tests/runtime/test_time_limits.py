@@ -93,7 +93,7 @@ def test_an_evaluation_cuts_endless_episodes_and_logs_it(tmp_path):
 def test_a_total_bound_ends_an_evaluation_in_training(tmp_path):
     run = run_of(tmp_path / "run", CLIFF, eval_every=240, eval_episodes=40, eval_max_steps=64)
     assert run.metrics["eval_length_mean"] == 2
-    assert "of 40 episodes 0 ended, 32 were cut and 8 were not begun" in log(run)
+    assert "of 40 episodes 0 ended, 32 were cut and 8 were not started" in log(run)
 
 
 @pytest.mark.skipif(not (find_spec("imageio") and find_spec("pygame")), reason="needs the extra video")

@@ -179,7 +179,7 @@ class PacedWorkforce(Workforce):
 
     # --- the interface of every workforce -------------------------------------------------------------------
 
-    def start(self, statistics: Mapping[str, Any]) -> None:
+    def publish_initial(self, statistics: Mapping[str, Any]) -> None:
         for policy in self._parts.policies:
             if policy.name in statistics:
                 policy.algorithm.restore_statistics(statistics[policy.name])
@@ -187,7 +187,7 @@ class PacedWorkforce(Workforce):
         if self._parts.league is not None:
             self._parts.league.start()
 
-    def begin_episodes(self) -> None:
+    def start(self) -> None:
         self._learners.start(self.learned)
         self._apply_pause()
         self._acting.start([None] * self._parts.config.runtime.actors)

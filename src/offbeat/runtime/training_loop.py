@@ -99,10 +99,10 @@ class TrainingLoop(ABC):
         Raises:
             ConfigError: the checkpoint cannot be written.
         """
-        self._workforce.start(statistics)
+        self._workforce.publish_initial(statistics)
         with self._signals.suspend_deadline():
             self.saving.save_start(self.counters, self._state())
-        self._workforce.begin_episodes()
+        self._workforce.start()
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None, score: float | None) -> tuple[bool, str]:
         """Restore a run from a checkpoint, and start acting, unless only its last evaluation is left.

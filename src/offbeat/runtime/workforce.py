@@ -30,11 +30,11 @@ class Workforce(ABC):
         return [None if snapshot and NOT_SAVABLE in snapshot else snapshot for snapshot in snapshots]
 
     @abstractmethod
-    def start(self, statistics: Mapping[str, Any]) -> None:
-        """Prepare a new run, before any acting; `statistics`: initial running statistics, by policy."""
+    def publish_initial(self, statistics: Mapping[str, Any]) -> None:
+        """Publish version 0 of the weights of a new run; `statistics`: initial running statistics, by policy."""
 
     @abstractmethod
-    def begin_episodes(self) -> None:
+    def start(self) -> None:
         """Start the actors or workers with new episodes."""
 
     @abstractmethod

@@ -86,7 +86,7 @@ class Actor:
         """
         self._cut = cut
         if self._seats is not None:
-            self._seats.drop_games(origin, advanced=spread > 0)
+            self._seats.start_episodes(origin, advanced=spread > 0)
         for policy, columns in enumerate(self._policies):
             random = stream(self._seed, "decorrelate", self.index, origin, *key_of(policy))
             columns.reset(progress, spread, random)

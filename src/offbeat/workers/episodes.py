@@ -118,7 +118,7 @@ class Evaluation(Episodes):
         if not self.cut and not self.not_begun:
             return ""
         if self.adaptation is None:
-            what, where, missing = "episodes", "", "were not begun"
+            what, where, missing = "episodes", "", "were not started"
         else:
             what, where, missing = "trials", " in the last episode", "did not reach it"
         played = self.episodes

@@ -140,8 +140,8 @@ class Seats:
             self._results.games[0] = number + 1
         self._draw(world)
 
-    def drop_games(self, origin: int, *, advanced: bool) -> None:
-        """Forget the current games: all worlds are reset at the ticket `origin`.
+    def start_episodes(self, origin: int, *, advanced: bool) -> None:
+        """Start new games in all worlds, which are reset at the ticket `origin`; forget the current ones.
 
         `advanced`: they then take random steps, and the games that begin with these have no results.
         """

@@ -72,7 +72,7 @@ def rows_of(ticket: int) -> ActedTickets:
     return ActedTickets((TicketRows(ticket, 0, ()),), 0.0, {}, 0.0)
 
 
-RESTING = Alive(Span.WORK, 100.0, has_stalled=False, rests=True)
+WAITING = Alive(Span.WORK, 100.0, has_stalled=False, waits=True)
 
 
 def test_rows_that_arrive_before_those_of_an_earlier_ticket_are_passed_on_after_them():
@@ -91,30 +91,30 @@ def test_rows_that_arrive_before_those_of_an_earlier_ticket_are_passed_on_after_
     assert not proxy.sent
 
 
-def test_an_actor_that_rests_while_its_rows_do_not_arrive_gets_no_new_deadline():
+def test_an_actor_that_waits_while_its_rows_do_not_arrive_gets_no_new_deadline():
     answers = Answers()
     proxy, deadline = proxy_of(answers)
     deadline.set(Span.WORK, 1.0)
     proxy.act([Assignment(0, 0, 0.0)], [], lambda *_: None)
     (asked,), before = answers.futures["alive"], deadline.time
-    asked.set_result(RESTING)
+    asked.set_result(WAITING)
     assert deadline.time == before
     answers.futures["act"][0].set_result(rows_of(0))
-    proxy._take_alive(RESTING)
+    proxy._take_alive(WAITING)
     assert deadline.time > before + 50
 
 
-def test_an_actor_that_rests_while_the_state_of_its_envs_does_not_arrive_gets_no_new_deadline():
+def test_an_actor_that_waits_while_the_state_of_its_envs_does_not_arrive_gets_no_new_deadline():
     answers = Answers()
     proxy, deadline = proxy_of(answers)
     answers.futures["start"][0].set_result(Started(1, "node", "127.0.0.1", own_versions()))
     deadline.set(Span.WORK, 1.0)
     proxy.ask_snapshot(8)
     before = deadline.time
-    proxy._take_alive(RESTING)
+    proxy._take_alive(WAITING)
     assert deadline.time == before
     answers.futures["snapshot"][0].set_result({})
-    proxy._take_alive(RESTING)
+    proxy._take_alive(WAITING)
     assert deadline.time > before + 50
 
 
@@ -125,8 +125,8 @@ def test_answers_of_a_killed_actor_do_not_change_the_deadline_which_is_that_of_t
     deadline.set(Span.START, 600.0)
     before = deadline.time
     answers.futures["start"][0].set_result(Started(1, "node", "127.0.0.1", own_versions()))
-    answers.futures["alive"][0].set_result(Alive(Span.STEP, 5.0, has_stalled=False, rests=False))
-    proxy._take_alive(Alive(Span.STEP, -5.0, has_stalled=True, rests=False))
+    answers.futures["alive"][0].set_result(Alive(Span.STEP, 5.0, has_stalled=False, waits=False))
+    proxy._take_alive(Alive(Span.STEP, -5.0, has_stalled=True, waits=False))
     assert (deadline.time, deadline.span) == (before, Span.START)
 
 
@@ -149,7 +149,7 @@ def test_an_actor_is_not_killed_while_its_deadline_is_set(monkeypatch):
     answers, deadline = Answers(), DeadlineOfTheKilled(np.zeros(ROW))
     deadline.proxy, _ = proxy_of(answers, deadline)
     deadline.killer = Thread(target=deadline.proxy.kill)
-    answers.futures["alive"][0].set_result(Alive(Span.STEP, 5.0, has_stalled=False, rests=False))
+    answers.futures["alive"][0].set_result(Alive(Span.STEP, 5.0, has_stalled=False, waits=False))
     deadline.killer.join()
     assert deadline.proxy.has_ended
     assert deadline.span == Span.STEP
@@ -180,7 +180,7 @@ def test_an_actor_whose_node_is_lost_before_it_runs_is_placed_again_and_has_not_
     proxy.ask()
     assert answers.placed == 2
     assert proxy.is_alive()
-    answers.futures["alive"][1].set_result(RESTING)
+    answers.futures["alive"][1].set_result(WAITING)
     answers.futures["start"][1].set_exception(LOST)
     assert not proxy.is_alive()
     assert proxy.exit_reason() == "was lost with its node"

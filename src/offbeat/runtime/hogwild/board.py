@@ -12,7 +12,7 @@ from offbeat.memory.records import Records, record_slabs
 from offbeat.metrics.counters import WorkerCounters
 from offbeat.runtime.board import LINE, Board, board_slabs
 
-NOT_BEGUN = -2
+NOT_STARTED = -2
 """The limit before the run sets its first one. No other limit is -2: those in env steps are not negative, and those
 that stop workers at once are lower. So the report of a pause is never taken for that of another pause."""
 

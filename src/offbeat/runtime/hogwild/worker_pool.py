@@ -13,7 +13,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child
 from offbeat.runtime.child_main import Report
-from offbeat.runtime.hogwild.board import NOT_BEGUN
+from offbeat.runtime.hogwild.board import NOT_STARTED
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerReport, WorkerState
 from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
@@ -41,7 +41,7 @@ class WorkerPool:
         """The state that each worker continues from; None once it has finished a learning step."""
         self._counters_at_start: list[WorkerCounters] = []
         """The counters of each worker at its start."""
-        self._stop_limit = NOT_BEGUN
+        self._stop_limit = NOT_STARTED
         self._spent = [Timings() for _ in parts.plans]
         self.has_started = False
         """Whether all workers are ready."""
@@ -70,7 +70,7 @@ class WorkerPool:
         """Start all workers, each from its state, and wait until they are ready. They wait for `set_limit`."""
         self._states = list(states)
         self._counters_at_start = [self._board.counters_of(worker) for worker in range(len(states))]
-        self._board.limit[0] = NOT_BEGUN
+        self._board.limit[0] = NOT_STARTED
         self._supervisor.start(len(states))
         self.has_started = True
 

@@ -26,11 +26,11 @@ class HogwildWorkforce(Workforce):
         super().__init__(pool, notify)
         self._parts, self._pool, self._board = parts, pool, parts.board
 
-    def start(self, statistics: Mapping[str, Any]) -> None:
+    def publish_initial(self, statistics: Mapping[str, Any]) -> None:
         if DEFAULT_POLICY in statistics:
             self._parts.storage.initialize_statistics(statistics[DEFAULT_POLICY])
 
-    def begin_episodes(self) -> None:
+    def start(self) -> None:
         self._pool.start([None] * self._board.workers)
 
     def checkpoint_arrays(self) -> Tree | None:

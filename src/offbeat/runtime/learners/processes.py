@@ -184,7 +184,7 @@ class LearnerProcesses:
         rank, where = child.index, "at its start"
         if child.ready:
             step, exchanges = int(self._board.next[rank][0]), int(self._board.gathered[rank])
-            where = f"in learning step {step} after {exchanges} exchanges with the other learners were begun"
+            where = f"in learning step {step} after {exchanges} exchanges with the other learners were started"
         summary, _, lines = (child.no_restart_reason or child.explained).partition("\n")
         why = f": {summary}" if summary else ""
         error = failure_of(
@@ -210,11 +210,11 @@ def require_same_exchanges(board: LearnersBoard) -> None:
 
 
 def exchanges_differ(finished: Sequence[bool], made: Sequence[int]) -> bool:
-    """Whether a learner has finished the learning step with fewer exchanges than another has begun.
+    """Whether a learner has finished the learning step with fewer exchanges than another has started.
 
     Args:
         finished: for each learner, whether it has finished the learning step.
-        made: for each learner, the number of exchanges that it has begun, read after `finished`.
+        made: for each learner, the number of exchanges that it has started, read after `finished`.
     """
     final = [count for count, is_final in zip(made, finished, strict=True) if is_final]
     return bool(final) and min(final) < max(made)

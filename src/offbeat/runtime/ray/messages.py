@@ -97,7 +97,7 @@ class Alive(NamedTuple):
     """Seconds until its deadline."""
     has_stalled: bool
     """Whether its deadline has passed."""
-    rests: bool
+    waits: bool
     """Whether it has nothing to do."""
     env: int | None = None
     """Index of the env in whose call it has stalled; None: not known."""
@@ -108,8 +108,8 @@ class RowMessage:
 
     def __init__(self, plan: PolicyPlan) -> None:
         """Send the rows of this policy."""
-        kept = plan.memory_shape.records_history
-        self._fields = [field if kept else replace(field, history=0) for field in plan.fields]
+        records_history = plan.memory_shape.records_history
+        self._fields = [field if records_history else replace(field, history=0) for field in plan.fields]
         self._shape = UnrollShape.of_one_ticket(plan.memory_shape.length, plan.env_spec.columns)
 
     def new_slot(self) -> Tree:

@@ -195,7 +195,7 @@ class ActorProxy:
         if alive.has_stalled:
             if not self._deadline.has_passed:
                 self._set_deadline(alive.span, -1.0, alive.env)
-        elif not (alive.rests and self._owes_answer):  # else a message was lost: the deadline stays
+        elif not (alive.waits and self._owes_answer):  # else a message was lost: the deadline stays
             self._set_deadline(alive.span, max(0.0, alive.left_s) + ACTOR_ANSWER_S)
 
     def _set_deadline(self, span: Span, seconds: float, env: int | None = None) -> None:

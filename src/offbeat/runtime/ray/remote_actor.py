@@ -154,7 +154,7 @@ class RemoteActor:
         self._watch.leave()
         snapshot = deepcopy(launch.snapshot)  # Ray's arrays are read-only, and envs may write into theirs
         start_actor(plan, self._actor, launch.origin, snapshot, launch.progress)
-        self._rest()
+        self._end_deadline()
         node, address_of_node = ray.get_runtime_context().get_node_id(), cast(Any, ray.util.get_node_ip_address)
         return Started(os.getpid(), node, address_of_node(), own_versions())
 
@@ -170,7 +170,7 @@ class RemoteActor:
         self._watch.renew()
         published = dict(zip(dict.fromkeys(assignment.version for assignment in assignments), vectors, strict=False))
         tickets = tuple(self._act(assignment, published.pop(assignment.version, None)) for assignment in assignments)
-        self._rest()
+        self._end_deadline()
         seconds = dict(self._actor.timings.seconds)
         return ActedTickets(tickets, clock() - started, seconds, self._actor.longest_stall)
 
@@ -184,7 +184,7 @@ class RemoteActor:
     def snapshot(self) -> Any:
         """Return the state of the envs and of the unfinished episodes; None if an env does not support snapshots."""
         snapshot = self._actor.snapshot()
-        self._rest()
+        self._end_deadline()
         return snapshot
 
     @answering_failures
@@ -198,16 +198,16 @@ class RemoteActor:
         """Return whether this actor makes progress."""
         span, left_s = self._deadline.span, self._deadline.time - monotonic()
         if span == Span.NOTHING or left_s == inf:  # the other thread may have set only one of them
-            return Alive(Span.WORK, self._plan.runtime.stall_timeout_s, has_stalled=False, rests=True)
+            return Alive(Span.WORK, self._plan.runtime.stall_timeout_s, has_stalled=False, waits=True)
         if not self._stalls.has_stalled(0):
-            return Alive(span, left_s, has_stalled=False, rests=False)
-        return Alive(span, left_s, has_stalled=True, rests=False, env=env_called_by(self._thread))
+            return Alive(span, left_s, has_stalled=False, waits=False)
+        return Alive(span, left_s, has_stalled=True, waits=False, env=env_called_by(self._thread))
 
     def stop(self) -> None:
         """Let the next env call end the work: the run is ending."""
         self._closed[0] = 1
 
-    def _rest(self) -> None:
+    def _end_deadline(self) -> None:
         """Set no deadline while this actor waits for assignments."""
         self._deadline.set(Span.NOTHING, inf)
 
