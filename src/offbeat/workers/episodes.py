@@ -308,9 +308,9 @@ class _Sums:
 
 
 def sums_and_counts(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what a row adds to the sums and counts of the numbers in the infos, [2, columns, K].
+    """Return what each info adds to the sums and counts of its numbers, [2, ..., K].
 
-    `numbers`: [columns, K]; NaN where an info had none.
+    `numbers`: [..., K]; NaN where an info had none.
     """
     present = np.isfinite(numbers)
     return np.array([np.where(present, numbers, 0.0), present], np.float64)

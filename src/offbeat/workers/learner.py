@@ -25,6 +25,7 @@ from offbeat.core.types import NOT_ENDED
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import PREPARE, PUBLISH, UPDATE, Timings
 from offbeat.models.encoder_metrics import EncoderMetrics
+from offbeat.workers.episodes import sums_and_counts
 from offbeat.workers.feed import Feed, Taken, env_steps_in
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 
@@ -73,7 +74,7 @@ class Learned:
             metrics=update_metrics.summary(),
             episode_returns=rows["episode_return"][ended],
             episode_lengths=rows["episode_length"][ended],
-            info=_info_sums(rows.get("info", np.zeros((0, 0, 0)))),
+            info=sums_and_counts(rows.get("info", np.zeros((0, 0, 0)))).sum(axis=(1, 2)),
         )
 
     @classmethod
@@ -81,12 +82,6 @@ class Learned:
         """Return the result of a learning step without new data; the arguments are those of `of_step`."""
         none, metrics = np.zeros(0), update_metrics.summary()
         return cls(0, 0, updates, update_metrics.refused, metrics, none, none.astype(np.int32), np.zeros((2, 0)))
-
-
-def _info_sums(info: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums and counts, [2, K], of the finite numbers in `info`, [T, B, K]."""
-    finite = np.isfinite(info)
-    return np.stack([np.where(finite, info, 0.0).sum(axis=(0, 1)), finite.sum(axis=(0, 1))])
 
 
 class Learner(ABC):
