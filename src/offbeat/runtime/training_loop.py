@@ -16,15 +16,13 @@ from typing import Any
 
 from offbeat.config.changes import fixed_settings
 from offbeat.core.errors import RunFailed
-from offbeat.core.threads import blas_kernels, usable_core_numbers
+from offbeat.core.threads import blas_kernels
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.status import FirstBatch, Phase
 from offbeat.metrics.text import rounded
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.evaluation.evaluators import make_evaluator
-from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
-from offbeat.runtime.evaluation.schedule import Evaluations
+from offbeat.runtime.evaluation.schedule import make_evaluations
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_metrics import RunMetrics, crosses
 from offbeat.runtime.run_services import Ending, RunServices
@@ -48,7 +46,7 @@ class TrainingLoop(ABC):
         self._observer = services.observer
         self.metrics = RunMetrics(parts, services, workforce.workers.spent)
         self.saving = Saving(parts, services)
-        self.evaluations = self._make_evaluations(services)
+        self.evaluations = make_evaluations(parts, services, self.saving, self.metrics.expected_evaluation_s)
         self.counters = Counters()
         self.ending: Ending | None = None
         self._planned_ending: Ending | None = None
@@ -56,34 +54,6 @@ class TrainingLoop(ABC):
         self._line_is_pending = False
         """Whether a metrics line is due and not written yet."""
         self._restarts_before = self._evaluator_restarts_before = 0
-
-    def _make_evaluations(self, services: RunServices) -> Evaluations:
-        config, policies = self._parts.config, self._parts.policies
-        exact, cores = config.runtime.lag == "exact", usable_core_numbers()  # the learner is not pinned yet
-        is_free = not exact and not config.runtime.entry.runs_in_order
-        concurrent = is_free and config.run.evaluator == "process" and len(cores) > 1
-        evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env_spec.agents, each.sides) for each in policies)
-        plan = EvaluationPlan(config.run, config.env.in_evaluations, evaluated, self._parts.world, config.trials)
-        make = partial(
-            make_evaluator,
-            plan,
-            config,
-            services.reporting,
-            self._parts.main_thread,
-            cores=cores,
-            threads=self._parts.blas_threads,
-            concurrent=concurrent,
-        )
-        return Evaluations(
-            plan,
-            policies,
-            make,
-            services,
-            self.saving,
-            self.metrics.expected_evaluation_s,
-            concurrent=concurrent,
-            bounded=not exact and config.run.eval_time_share < 1,
-        )
 
     # --- start and end --------------------------------------------------------------------------------------
 
@@ -228,6 +198,8 @@ class TrainingLoop(ABC):
         self._observer.run_failed()
         if self.saving.unsaved(self.counters) > 0:
             self._save_and_write_last_line()
+        elif self.saving.best_is_due:
+            self._save_best()
 
     def _save_and_write_last_line(self, *, evaluated: bool = False) -> None:
         """Save the last checkpoint, and write a metrics line if counters have changed since the last one.
@@ -274,7 +246,6 @@ class TrainingLoop(ABC):
         started, has_work = monotonic(), due or self.evaluations.is_due
         try:
             return self.evaluations.step(
-                self._parts.weights,
                 self.counters,
                 self.metrics.wall_time,
                 self._during_evaluation,

@@ -13,19 +13,20 @@ much after few env steps, or on such a machine. So, if learning continues meanwh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from offbeat.core.threads import usable_core_numbers
 from offbeat.core.types import Tree, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
-from offbeat.runtime.evaluation.evaluators import Evaluator, Result
-from offbeat.runtime.evaluation.plan import EvaluationPlan
-from offbeat.runtime.parts import PolicyParts
+from offbeat.runtime.evaluation.evaluators import Evaluator, Result, make_evaluator
+from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
+from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.saving import Saving
 from offbeat.workers.episodes import Episodes, Evaluation
@@ -42,7 +43,7 @@ class Evaluations:
     def __init__(
         self,
         plan: EvaluationPlan,
-        policies: Sequence[PolicyParts],
+        parts: Parts,
         make_evaluator: Callable[[], Evaluator],
         services: RunServices,
         saving: Saving,
@@ -55,7 +56,7 @@ class Evaluations:
 
         Args:
             plan: the plan of the evaluations.
-            policies: all policies of the run, which are evaluated together.
+            parts: the parts of the run: its policies, which are evaluated together, and their weights.
             make_evaluator: makes the evaluator; is called when the first evaluation is due.
             services: the recorder gets the results, the observer also the evaluated weights, for callbacks.
             saving: gets the evaluated weights, to save the best ones.
@@ -63,7 +64,8 @@ class Evaluations:
             concurrent: whether the learner continues during an evaluation, if the evaluator has a process of its own.
             bounded: whether evaluations are skipped to bound their share of the time.
         """
-        self._plan, self._policies, self._make_evaluator = plan, policies, make_evaluator
+        self._plan, self._policies, self._weights = plan, parts.policies, parts.weights
+        self._make_evaluator = make_evaluator
         self._evaluator: Evaluator | None = None
         self._recorder, self._observer, self._notify = services.recorder, services.observer, services.notify
         self._saving, self._expected_s = saving, expected_s
@@ -116,7 +118,6 @@ class Evaluations:
 
     def step(
         self,
-        weights: Callable[[], Mapping[str, Tree]],
         counters: Counters,
         wall_time_s: float,
         on_wait: Callable[[], None],
@@ -128,8 +129,7 @@ class Evaluations:
         """Collect the result of a finished evaluation, then start an evaluation if one is due.
 
         Args:
-            weights: returns the weights of each policy, which may be views.
-            counters: counters of the run at these weights.
+            counters: counters of the run at the present weights.
             wall_time_s: seconds of training so far.
             on_wait: is called often while this waits for a result; may raise to stop waiting.
             write_line: writes a metrics line within a period; each result gets its own line.
@@ -146,7 +146,7 @@ class Evaluations:
         if reported and last:
             write_line()
         self._pending = False
-        self._start(weights(), counters)
+        self._start(counters)
         if last or not self.concurrent:
             reported |= self._collect(POLL_INTERVAL_S, on_wait, until_done=True)
         return reported
@@ -173,8 +173,8 @@ class Evaluations:
             return self._last_cost_s
         return self._expected_s(counters) * (0.5**self._skips if self.concurrent else 1.0)
 
-    def _start(self, views: Mapping[str, Tree], counters: Counters) -> None:
-        weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in views.items()}
+    def _start(self, counters: Counters) -> None:
+        weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in self._weights().items()}
         if self._evaluator is None:
             self._evaluator = self._make_evaluator()
             self.concurrent = self._evaluator.concurrent
@@ -268,6 +268,40 @@ class Evaluations:
     def close(self) -> None:
         if self._evaluator:
             self._evaluator.close()
+
+
+def make_evaluations(
+    parts: Parts, services: RunServices, saving: Saving, expected_s: Callable[[Counters], float]
+) -> Evaluations:
+    """Make the schedule of a run from its settings: see `Evaluations`."""
+    config, policies = parts.config, parts.policies
+    exact, cores = config.runtime.lag == "exact", usable_core_numbers()  # the learner is not pinned yet
+    is_free = not exact and not config.runtime.entry.runs_in_order
+    concurrent = is_free and config.run.evaluator == "process" and len(cores) > 1
+    evaluated = tuple(EvaluatedPolicy(each.name, each.spec, each.env_spec.agents, each.sides) for each in policies)
+    plan = EvaluationPlan(config.run, config.env.in_evaluations, evaluated, parts.world, config.trials)
+
+    def make() -> Evaluator:
+        return make_evaluator(
+            plan,
+            config,
+            services.reporting,
+            parts.main_thread,
+            cores=cores,
+            threads=parts.blas_threads,
+            concurrent=concurrent,
+        )
+
+    return Evaluations(
+        plan,
+        parts,
+        make,
+        services,
+        saving,
+        expected_s,
+        concurrent=concurrent,
+        bounded=not exact and config.run.eval_time_share < 1,
+    )
 
 
 def _of_trials(evaluation: Evaluation) -> dict[str, float]:

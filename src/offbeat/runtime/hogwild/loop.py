@@ -117,8 +117,6 @@ class HogwildLoop(TrainingLoop):
         if not self._pool.has_started:
             return  # nothing was learned yet, and the board may be partly restored
         self._observer.run_failed()
-        if self.saving.best_is_due:
-            self._save_best()
         self._pool.drain(DRAIN_S)
         self._count()
         super().salvage()
