@@ -56,6 +56,18 @@ def test_nodes_that_cannot_run_a_task_are_refused_with_the_reason_and_where_to_r
     assert re.search(r"(?s)the nodes cannot run .* ray_runtime_env: .*no such package.*session_latest/logs$", said)
 
 
+def test_a_connection_is_closed_to_its_end_if_a_step_fails():
+    ended: list[str] = []
+
+    def fail() -> None:
+        raise OSError("Ray does not end")
+
+    connection = Cluster("here:1", is_local=True, closing=[fail, lambda: ended.append("watchdog")])
+    with pytest.raises(OSError, match="Ray does not end"):
+        connection.close()
+    assert ended == ["watchdog"]
+
+
 def refusal_of_a_failing_node(connected: Cluster) -> str:
     def fail(_packages: object) -> None:
         raise RuntimeError("no such package")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -72,13 +73,14 @@ class Cluster:
 
     def close(self) -> None:
         """End the connection, and Ray if it was started for it. A connection that was found stays."""
-        if self._kills and not self._is_lost:
-            import ray
+        with ExitStack() as closing:  # also if a step fails
+            while self._closing:
+                closing.callback(self._closing.pop())
+            if self._kills and not self._is_lost:
+                import ray
 
-            ray.wait(self._kills, num_returns=len(self._kills), timeout=KILL_S)
-            self._kills.clear()
-        while self._closing:
-            self._closing.pop(0)()
+                ray.wait(self._kills, num_returns=len(self._kills), timeout=KILL_S)
+                self._kills.clear()
 
     def nodes(self) -> list[Node]:
         """Return the nodes that are alive."""
