@@ -46,7 +46,11 @@ class Supervised(Protocol):
 
     @property
     def paused(self) -> tuple[int, Any]:
-        """The ticket or limit of its last pause, and its state there."""
+        """The ticket or limit of its last pause, and its state there.
+
+        An actor reports its state once for each ticket at which it waits, and that state may count at later pauses too
+        (`ActorGate.start`). So it must not be dropped when a pause ends.
+        """
         ...
 
     @property

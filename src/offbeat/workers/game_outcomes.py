@@ -59,15 +59,23 @@ class GameOutcomes:
         a side appeared, the env reported no outcome, or a limit cut the game before the env reported one of each side.
         If the env reported that of one side only in a game that was not cut, the outcome of the other side is NaN.
         """
-        agents = self._agents[world]
         sums = self._outcomes[world] if self._reported else self._returns[world]
-        outcomes: F64 = sums / np.maximum(agents, 1)
-        missing = agents == 0
-        may_lack = self._reported and not missing.all() and not (missing & self._cut[world]).any()
-        has_result = not self._advanced[world] and (may_lack or not missing.any())
+        outcomes: F64 = sums / np.maximum(self._agents[world], 1)
+        has_result = self._has_result(world)
         self._advanced[world] = False
         self._returns[world], self._outcomes[world], self._agents[world], self._cut[world] = 0, np.nan, 0, False
         return outcomes if has_result else None
+
+    def _has_result(self, world: int) -> bool:
+        """Whether the game that has ended in a world has a result: see `take`."""
+        if self._advanced[world]:
+            return False
+        missing = self._agents[world] == 0
+        if not missing.any():
+            return True
+        if not self._reported or missing.all():
+            return False
+        return not (missing & self._cut[world]).any()
 
     def reset(self, *, advanced: bool) -> None:
         """Start a game in each world. `advanced`: it begins with random steps, so it has no result."""

@@ -61,13 +61,14 @@ class HogwildLoop(TrainingLoop):
         evaluated = self._advance_evaluations(due=self._evaluation_due(before, finished=finished), last=finished)
         self._planned_ending = self._planned_ending or self._requested_ending(self.counters.env_steps)
         self._line_is_pending |= evaluated or self.metrics.line_due(before, self.counters)
-        at_boundary = paused and self._pool.paused  # again: a worker may have died and be restarted, so not paused yet
-        below_limit = self.counters.env_steps < self._board.limit[0]  # the limit is negative while they stop at once
+        if paused:
+            # A worker may have died and be restarted since then, so not paused yet.
+            self._continue_or_end(finished=finished, at_boundary=self._pool.paused)
+        elif self.counters.env_steps < self._board.limit[0]:  # the limit is negative while they stop at once
+            self._continue_or_end(finished=False, at_boundary=False)
+            if self._planned_ending or self.saving.is_due:
+                self._pool.stop_at_once()
         # Between the limit and the pause of all workers nothing is written: their last reports belong to the same line.
-        if paused or below_limit:
-            self._continue_or_end(finished=finished, at_boundary=at_boundary)
-        if below_limit and not at_boundary and (self._planned_ending or self.saving.is_due):
-            self._pool.stop_at_once()
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:

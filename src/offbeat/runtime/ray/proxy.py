@@ -50,6 +50,10 @@ class ActorProxy:
     """An actor on the cluster, which a `Supervisor` supervises.
 
     Answers arrive in a thread of Ray, which passes them on to `on_answer`. The dispatcher's thread calls them.
+
+    Its life: `placed` when its process runs; `started`, and so `ready`, when its envs are made; `_closed` when it has
+    closed them. `_end_reason` is set if it fails, is lost, or is not placed in time. `has_ended` is set by `kill`,
+    which comes last in each case.
     """
 
     def __init__(
