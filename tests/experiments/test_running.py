@@ -284,6 +284,14 @@ def test_only_the_end_of_a_log_is_read_for_the_reason(job):
     assert [outcome.reason for outcome in pool.outcomes] == ["exit code 2: the disk is full"]
 
 
+def test_a_job_whose_log_is_not_seen_fails_alone(job, tmp_path):
+    other = FakeJob(tmp_path / "other")
+    pool = pool_of(FakeLauncher([End(2), End(0)]))
+    pool.run([job, other])
+    assert [outcome.state for outcome in pool.outcomes] == ["failed", "finished"]
+    assert pool.outcomes[0].reason == "exit code 2: its log cannot be read (No such file or directory)"
+
+
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [

@@ -152,11 +152,14 @@ def _last_message(log: Path) -> str:
     """Return the last message of offbeat since the last start that a traceback follows; or else the last line.
 
     Other messages may be warnings, which do not say why the process has ended. Only the end of the log is read: an env
-    may have printed very much.
+    may have printed very much. A log of another machine may not be seen here yet.
     """
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        printed = file.read().decode(errors="replace").splitlines()
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            printed = file.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return f"its log cannot be read ({error.strerror})"
     since_start = takewhile(lambda line: not line.startswith("$ offbeat "), reversed(printed))
     lines = [line for line in since_start if line.strip()]
     explained = [
