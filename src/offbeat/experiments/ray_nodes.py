@@ -146,5 +146,7 @@ def _answers(asked: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, 
         if answer in answered:
             try:
                 yield node, ray.get(answer)
+            except ray.exceptions.RayTaskError as error:  # with the traceback of the node, whose end is the cause
+                yield node, f"cannot run offbeat ({str(error).splitlines()[-1]})"
             except ray.exceptions.RayError:
                 yield node, None
