@@ -18,6 +18,7 @@ from tests.support.runs import is_alive, wait_until
 from offbeat.experiments import node_job
 from offbeat.experiments.file_digests import FileDigests, wait_until_equal
 from offbeat.experiments.node_job import Launch, NodeJob, reason_against
+from offbeat.runtime.ray.cluster import own_versions
 
 WAITS = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(600)"
 """A program in place of a job: it ends when it is killed."""
@@ -167,11 +168,17 @@ def test_waiting_for_files_ends_when_they_are_seen(files):
 
 
 def test_a_node_must_see_the_file_and_its_lock_and_have_the_folder(tmp_path):
-    token = tmp_path / "token"
-    assert "cannot use the folder" in reason_against(str(token), "", str(tmp_path))
+    token, versions = tmp_path / "token", own_versions()
+    assert "cannot use the folder" in reason_against(str(token), "", str(tmp_path), versions)
     with token.open("w") as file:
-        assert "does not see the locks of other machines" in reason_against(str(token), "", str(tmp_path))
+        assert "does not see the locks of other machines" in reason_against(str(token), "", str(tmp_path), versions)
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert reason_against(str(token), "", str(tmp_path)) == ""
-        assert "has another file" in reason_against(str(token), "other", str(tmp_path))
-        assert "does not have the folder" in reason_against(str(token), "", str(tmp_path / "missing"))
+        assert reason_against(str(token), "", str(tmp_path), versions) == ""
+        assert "has another file" in reason_against(str(token), "other", str(tmp_path), versions)
+        assert "does not have the folder" in reason_against(str(token), "", str(tmp_path / "missing"), versions)
+
+
+def test_a_node_must_have_the_versions_of_the_machine_that_starts_the_jobs(tmp_path):
+    versions = own_versions()
+    reason = reason_against(str(tmp_path / "token"), "", str(tmp_path), {**versions, "torch": "1.0"})
+    assert reason == f"has other versions than the machine of `offbeat run`: torch {versions['torch']}"

@@ -18,6 +18,7 @@ from typing import TextIO
 
 from offbeat.experiments.file_digests import FileDigests, wait_until_equal
 from offbeat.experiments.launching import COMMAND, KILL_S, logged
+from offbeat.runtime.ray.cluster import own_versions
 
 _KEEPER = """
 import os, signal, subprocess, sys
@@ -160,14 +161,18 @@ def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in changed.items() if value is not None}
 
 
-def reason_against(token: str, content: str, folder: str) -> str:
+def reason_against(token: str, content: str, folder: str, versions: Mapping[str, str | None]) -> str:
     """Return why this node cannot run jobs; '' if it can.
 
     Args:
         token: path of a file on the disk of the jobs, which the machine of `offbeat run` has locked.
         content: the content of this file.
         folder: the current folder of the jobs.
+        versions: the versions of Python and of packages on the machine of `offbeat run`.
     """
+    others = [f"{name} {found or 'missing'}" for name, found in own_versions().items() if versions[name] != found]
+    if others:
+        return f"has other versions than the machine of `offbeat run`: {', '.join(others)}"
     disk = Path(token).parent
     try:
         with open(token, encoding="utf-8") as file:  # noqa: PTH123 - as everywhere else for locks

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.node_job import reason_against
-from offbeat.runtime.ray.cluster import Cluster, Node, resources_text, task_on
+from offbeat.runtime.ray.cluster import Cluster, Node, own_versions, resources_text, task_on
 
 POLL_EVERY_S = 1.0
 """Seconds between two looks at the nodes of the cluster."""
@@ -132,7 +132,7 @@ def _token_in(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _ask(node: Node, token: Path, content: str) -> Any:
     """Let a node look at a file; return Ray's reference to its reason against running jobs."""
-    return task_on(node.id, reason_against).remote(str(token), content, str(Path.cwd()))
+    return task_on(node.id, reason_against).remote(str(token), content, str(Path.cwd()), own_versions())
 
 
 def _answers(asked: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str | None]]:
