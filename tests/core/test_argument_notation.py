@@ -35,7 +35,9 @@ SOURCES = Path(offbeat.__file__).parent
         ("pass --set temperature=none, so that", "pass temperature=None, so that"),
         ("pass --set utd_ratio=1/4 or more", 'pass utd_ratio="1/4" or more'),
         ('pass --set curriculum="gravity 0:9.8 0.5:20"', 'pass curriculum="gravity 0:9.8 0.5:20"'),
-        ("pass --set wrappers=my_module:MyWrapper", 'pass wrappers="my_module:MyWrapper"'),
+        ("pass --set wrappers=my_module:MyWrapper", 'pass wrappers=["my_module:MyWrapper"]'),
+        ("`offbeat train ppo A-v0 --set wrappers=a:V,b:W`", '`offbeat.train("ppo", "A-v0", wrappers=["a:V", "b:W"])`'),
+        ("`offbeat train ppo A-v0 --set wrappers=`", '`offbeat.train("ppo", "A-v0", wrappers=[])`'),
         ("pass --set league.window=4", 'pass league={"window": 4}'),
         (
             "`offbeat train ppo nim --set league.window=4 epochs=2 league.k_factor=8 env.kwargs.a=1 env.kwargs.b=2`",

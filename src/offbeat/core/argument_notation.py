@@ -21,7 +21,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from offbeat.core.typed_text import as_text, value_of
+from offbeat.core.typed_text import as_text, items_of, value_of
 
 _SWITCHES = ("average", "sampled", "trust-code")
 _LISTS = {"import": "imports", "wrapper": "wrappers"}
@@ -274,6 +274,9 @@ def _settings(pairs: Iterable[tuple[str, str]]) -> list[str]:
     for key, value in pairs:
         if key.startswith(_POLICIES):  # beside the argument `policies`, which has the file
             arguments.setdefault("**.", []).append(f'"{key}": {_python(value)}')
+            continue
+        if key in _LISTS.values():
+            arguments[key] = [_list(items_of(value))]
             continue
         prefix = next(filter(key.startswith, _ARGUMENTS), "")
         table, dot, name = f"{_ARGUMENTS.get(prefix, '')}{key.removeprefix(prefix)}".partition(".")
