@@ -185,6 +185,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         searched = {**searched, "over": _with_flat_keys(searched["over"])}
     search = read_search(where, searched) if "search" in tables else None
     policies = read_policies(_table(where, tables, "policies"), where)
+    _refuse_config_tables(where, top["algorithm"], settings)
     _refuse_misplaced_keys(where, settings, search)
     _check_policies(where, policies, settings, search)
     if search is not None:
@@ -285,6 +286,15 @@ def _seeds(where: str, top: Mapping[str, Any]) -> tuple[int, ...]:
         raise ConfigError(f"{where}: write either seeds = [1, 2, 3], or sessions = 3, which are the seeds 0, 1 and 2")
     refuse_duplicates(where, "seeds", seeds)
     return seeds
+
+
+def _refuse_config_tables(where: str, algorithm: str, settings: Mapping[str, Any]) -> None:
+    """Refuse the tables of a config.toml below [settings], which has the keys of all of them."""
+    for name in ("run", "env", "runtime", algorithm):
+        if isinstance(settings.get(name), dict):
+            raise ConfigError(
+                f"{where}: [settings.{name}] is a table of a config.toml: write its keys directly under [settings]"
+            )
 
 
 def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Search | None) -> None:
