@@ -52,7 +52,7 @@ from offbeat.experiments.running import Child, JobOutcome
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
 from offbeat.population.members import MemberJob, Scoring, Training
-from offbeat.population.population import RESTARTS_AFTER_KILL, Population
+from offbeat.population.population import RESTARTS_AFTER_KILL, Population, Schedule
 from offbeat.population.report import link_winner, rows_of, write_report
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 from offbeat.run_directory.names import LEDGER
@@ -432,8 +432,16 @@ def test_an_objective_that_was_not_measured_fails_the_member_and_says_what_was(s
     one = small_population(tmp_path, {"objective": "info/downright"}, env=shaped)
     failed = run_here(one).failed
     assert sorted(failed) == [0, 1]
-    assert failed[0].reason.startswith("it has no number info/downright, the objective, but None: pass another --dir")
+    reason = "the evaluation has no number info/downright, the objective, but None: pass another --dir"
+    assert failed[0].reason.startswith(reason)
     assert "return_mean" in failed[0].reason
+
+
+def test_a_missing_objective_is_said_at_once(tmp_path):
+    one, seen = small_population(tmp_path, {"objective": "info/success"}), Seen()
+    schedule = Schedule(one.plan, one.path, one.family(), seen)
+    schedule.ended(JobOutcome(Scoring(one.plan, one.path, 0, 0, {}), "finished", "2 episodes"))
+    assert seen.messages[0].startswith("member-000 generation 0 evaluation failed: the evaluation has no number info/s")
 
 
 # --- failures -----------------------------------------------------------------------------------------------

@@ -140,9 +140,10 @@ class Scoring(MemberJob):
         value = found.get(settings.objective_key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             known = ", ".join(key for key, number in found.items() if isinstance(number, int | float))
+            measured = "the evaluation" if settings.objective_is_evaluated else "the training"
             raise ConfigError(
-                f"it has no number {settings.objective}, the objective, but {in_short(value)}: pass another --dir, and "
-                f"choose one of these as the objective: {known}"
+                f"{measured} has no number {settings.objective}, the objective, but {in_short(value)}: pass another "
+                f"--dir, and choose one of these as the objective: {known}"
             )
         return float(value)
 

@@ -284,6 +284,7 @@ class Schedule:
             score = job.score(self._ledger.env_steps((job.member, job.generation - 1)))
         except ConfigError as error:
             self.failed[job.member] = JobOutcome(job, "failed", str(error))
+            self._view.message(f"{job.name} failed: {error}")
             return
         env_steps = job.run.saved_env_steps() or 0
         self._ledger.add(Score(job.member, job.generation, score, env_steps))
