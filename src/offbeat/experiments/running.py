@@ -213,7 +213,9 @@ class Pool:
     def __init__(self, launcher: Launcher, view: View, stops: StopSignals, counts: JobCounts) -> None:
         self._launcher, self._view, self._stops = launcher, view, stops
         self._schedule: JobSchedule  # set by `run_from`
-        self._waiting: list[_Waiting] = []
+        self._next_job: Job | None = None
+        """The job that starts next: it waits for room."""
+        self._locked: list[_Locked] = []
         self._losses = Counter[str]()
         self.counts = counts
         self.outcomes: list[JobOutcome] = []
@@ -240,7 +242,7 @@ class Pool:
         running = list[Child]()
         try:
             self._start(running)
-            while running or self._take_waiting():
+            while running or self._has_next():
                 for child, end in [(child, end) for child in running if (end := child.poll()) is not None]:
                     running.remove(child)
                     self._ended(child, end)
@@ -279,23 +281,21 @@ class Pool:
             running.append(self._launched(job))
 
     def _next(self) -> Job | None:
-        """Return a job that can start now: first one that waits, unless its earlier process still runs."""
-        for waiting in self._waiting:
-            if not waiting.job.is_locked():
-                self._waiting.remove(waiting)
-                return waiting.job
-        return self._schedule.prepare_next()
+        """Return a job that can start now: first one whose earlier process has ended meanwhile."""
+        for locked in self._locked:
+            if not locked.job.is_locked():
+                self._locked.remove(locked)
+                return locked.job
+        job, self._next_job = self._next_job or self._schedule.prepare_next(), None
+        return job
 
-    def _take_waiting(self) -> bool:
-        """If no job runs or waits, because no node has room, let the next one wait; return whether one waits.
-
-        A job also waits for the end of its earlier process.
-        """
+    def _has_next(self) -> bool:
+        """Return whether a job waits while none runs: for room, or for the end of its earlier process."""
         if self._stops.requested:
             return False
-        if not self._waiting and (job := self._schedule.prepare_next()) is not None:
-            self._waiting.append(_Waiting(job))
-        return bool(self._waiting)
+        if not self._locked and self._next_job is None:
+            self._next_job = self._schedule.prepare_next()
+        return bool(self._locked) or self._next_job is not None
 
     def _launched(self, job: Job) -> Child:
         if job.status() == "lost":
@@ -323,7 +323,7 @@ class Pool:
         name = child.job.name
         if end.node_lost and outcome.state == "failed" and self._losses[name] < RESTARTS_AFTER_LOST_NODE:
             self._losses[name] += 1
-            self._waiting.append(_Waiting(child.job, time.monotonic() + _UNLOCK_TIMEOUT_S))
+            self._locked.append(_Locked(child.job, time.monotonic() + _UNLOCK_TIMEOUT_S))
             self._view.message(f"{name}: {end.reason}; it starts again")
         elif outcome.state == "failed" and not self._stops.requested and self._schedule.restart(outcome):
             self._view.message(f"{name}: {outcome.reason}; it starts again")
@@ -332,11 +332,11 @@ class Pool:
 
     def _fail_locked(self) -> None:
         """Give up the jobs whose earlier process does not end in time."""
-        for waiting in [each for each in self._waiting if time.monotonic() > each.deadline]:
-            if waiting.job.is_locked():
-                self._waiting.remove(waiting)
+        for locked in [each for each in self._locked if time.monotonic() > each.deadline]:
+            if locked.job.is_locked():
+                self._locked.remove(locked)
                 reason = f"a process on a node that was lost still trains in it after {_UNLOCK_TIMEOUT_S:g} s"
-                self._finish(JobOutcome(waiting.job, "failed", reason))
+                self._finish(JobOutcome(locked.job, "failed", reason))
 
     def _finish(self, outcome: JobOutcome) -> None:
         self.count(outcome)
@@ -353,11 +353,11 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Waiting:
-    """A job that waits for room, or for the end of its earlier process."""
+class _Locked:
+    """A job that waits for the end of its earlier process, on a node that was lost."""
 
     job: Job
-    deadline: float = float("inf")
+    deadline: float
     """Time until which its earlier process may run."""
 
 

@@ -307,15 +307,27 @@ class Schedule:
         decision = self._family.decide(member, generation - 1)
         if decision is None:
             return False
-        run, learned = self._run(member), self._ledger.env_steps((member, generation - 1))
-        if (member, generation - 1) not in self._ledger.decisions:
-            if decision.donor is not None and _starts_anew(run, learned):
+        self._apply(self._entered(decision))
+        return True
+
+    def _entered(self, decision: Decision) -> Decision:
+        """Enter a decision into the ledger, unless it is known; return it as it was entered."""
+        if (decision.member, decision.generation) not in self._ledger.decisions:
+            if decision.donor is not None and _starts_anew(self._run(decision.member), self._learned(decision)):
                 decision = self._without_copy(decision)
             self._ledger.add(decision)
-        if decision.donor is not None and (run.saved_env_steps() or 0) <= learned:  # the generation has not trained yet
-            _require_checkpoint(run, generation)
+        return decision
+
+    def _apply(self, decision: Decision) -> None:
+        """Copy the donor's policies, unless the member has trained in its next generation already."""
+        run = self._run(decision.member)
+        if decision.donor is not None and (run.saved_env_steps() or 0) <= self._learned(decision):
+            _require_checkpoint(run, decision.generation + 1)
             self._copy(decision)
-        return True
+
+    def _learned(self, decision: Decision) -> int:
+        """Return the env steps of a member at the end of the generation after which it decides."""
+        return self._ledger.env_steps((decision.member, decision.generation))
 
     def _without_copy(self, decision: Decision) -> Decision:
         """Return the decision of a member without a checkpoint into which it could copy: it takes the values only."""
@@ -335,7 +347,7 @@ class Schedule:
             theirs = load(self._kept(decision.donor, decision.donor_generation))
             merged = with_policies_of(own, theirs, optimizer=self._plan.settings.copy_optimizer)
             store = run.checkpoint_store(run.read_run().checkpoints_kept)
-            store.save(self._ledger.env_steps((decision.member, decision.generation)), merged, ["latest"])
+            store.save(self._learned(decision), merged, ["latest"])
         what = f"the weights of {donor.path.name} after generation {decision.donor_generation}, {decision.reason}"
         values = shown(decision.values)
         run.append_to_log(f"after generation {decision.generation} copied {what}; next: {values}")
