@@ -19,7 +19,14 @@ from offbeat.experiments import launching, running
 from offbeat.experiments.jobs import Job, JobStatus
 from offbeat.experiments.launching import End, LocalProcess
 from offbeat.experiments.progress import JobCounts, Silent
-from offbeat.experiments.running import RESTARTS_AFTER_LOST_NODE, Child, JobOutcome, Pool, StopSignals
+from offbeat.experiments.running import (
+    RESTARTS_AFTER_LOST_NODE,
+    Child,
+    JobOutcome,
+    Pool,
+    StopSignals,
+    wait_until_free,
+)
 from offbeat.run_directory.directory import RunDirectory
 
 LOST = End(1, "the node was lost", node_lost=True)
@@ -170,6 +177,14 @@ def test_a_lost_job_whose_earlier_process_does_not_end_fails(job):
     assert launcher.launched == 1
     assert [outcome.state for outcome in pool.outcomes] == ["failed"]
     assert "still trains in it" in pool.outcomes[0].reason
+
+
+def test_a_stop_ends_the_waiting_for_the_processes_of_an_earlier_start(job, monkeypatch):
+    job.locked = True
+    with StopSignals() as stops:
+        monkeypatch.setattr(Silent, "message", lambda *_: signal.raise_signal(signal.SIGINT))
+        wait_until_free([job], Silent(), stops)
+        assert stops.requested
 
 
 def test_a_process_that_the_system_does_not_start_is_refused_with_the_reason(tmp_path):

@@ -137,7 +137,7 @@ class Experiment:
         with self.directory.locked(), StopSignals() as stops:
             self.directory.require_for(self.spec)
             sessions = [session for trial in self.trials for session in self.sessions(trial)]
-            wait_until_free(sessions, view)
+            wait_until_free(sessions, view, stops)
             self.directory.write_record(self.spec, self._text)
             finished = sum(session.status() == "finished" for session in sessions)
             pool = Pool(launcher, view, stops, JobCounts(self.total, finished))

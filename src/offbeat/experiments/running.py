@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -361,18 +360,17 @@ class _Locked:
     """Time until which its earlier process may run."""
 
 
-def wait_until_free(jobs: Sequence[Job], view: View) -> None:
-    """Wait for jobs that are still running: those of a killed experiment end by themselves.
+def wait_until_free(jobs: Sequence[Job], view: View, stops: StopSignals) -> None:
+    """Wait for jobs that are still running: those of a killed experiment end by themselves. A stop ends the waiting.
 
     Raises:
         ConfigError: a job does not end in time.
     """
     notified, deadline = False, time.monotonic() + _END_TIMEOUT_S
-    while locked := [job for job in jobs if job.is_locked()]:
+    while not stops.requested and (locked := [job for job in jobs if job.is_locked()]):
         if not notified:
             view.message(f"waiting for the processes of an earlier start to end: {', '.join(s.name for s in locked)}")
             notified = True
         if time.monotonic() > deadline:
             raise ConfigError(f"another process is training in {locked[0].run.path}: wait for it, or stop it first")
-        with suppress(InterruptedError):
-            time.sleep(_TICK_S)
+        time.sleep(_TICK_S)

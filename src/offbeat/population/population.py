@@ -150,7 +150,7 @@ class Population:
             family = self.family()
             pool = Pool(launcher, view, stops, self.counts(family.ledger))
             schedule = Schedule(self.plan, self.path, family, view, pool.count)
-            wait_until_free(schedule.first_jobs(), view)
+            wait_until_free(schedule.first_jobs(), view, stops)
             self.write_files()
             view.start()
             try:
