@@ -260,15 +260,17 @@ class StoppableProcess(FakeProcess):
 
 
 def test_running_jobs_save_their_checkpoints_when_another_one_cannot_be_started(job):
-    process, said = StoppableProcess(job), list[str]()
+    process, said, states = StoppableProcess(job), list[str](), list[str]()
     launched: list[FakeProcess | Exception] = [process, OSError(errno.ENOSPC, "No space left on device")]
     pool = pool_of(FakeLauncher([], rooms=[2, 2]))
     with (
         patch.object(FakeLauncher, "launch", side_effect=launched),
         patch.object(Silent, "message", lambda _, text: said.append(text)),
+        patch.object(Silent, "update", lambda _, rows, __: states.extend(row.state for row in rows())),
         pytest.raises(OSError, match="No space left"),
     ):
         pool.run([job, job])
+    assert states == ["stopping"] * 2
     assert (process.polls_left, process.is_killed) == (0, False)
     assert said[-1].startswith("the running sessions save and end, because of OSError: [Errno 28] No space left")
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -267,7 +268,9 @@ class Pool:
             self._view.message(f"the running sessions save and end, because of {type(error).__name__}: {error}")
         for child in running:
             child.stop()
-        while any(child.poll() is None for child in running):
+        while ending := [child for child in running if child.poll() is None]:
+            with suppress(Exception):  # it may have raised the error
+                self._show(ending)
             time.sleep(_TICK_S)
 
     # --- starting -------------------------------------------------------------------------------------------
@@ -314,6 +317,10 @@ class Pool:
         if self._stops.requested:
             for child in running:
                 child.stop()
+        self._show(running)
+
+    def _show(self, running: Sequence[Child]) -> None:
+        """Show the progress."""
         self._view.update(lambda: [child.progress() for child in running], self.counts)
 
     def _ended(self, child: Child, end: End) -> None:
