@@ -118,6 +118,11 @@ def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_hav
     assert not (tmp_path / "none.svg").exists()
 
 
+def test_only_the_last_metrics_line_of_a_run_without_a_league_is_read(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('not read\n{"env_steps": 1}\n')
+    assert plot_elo([tmp_path], out=tmp_path / "none.svg") is None
+
+
 @pytest.mark.parametrize(
     ("file", "text"), [("config.toml", "run = 1"), ("metrics.jsonl", '{"env_steps": 1, "elo": {}}\n')]
 )

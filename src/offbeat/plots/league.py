@@ -179,8 +179,9 @@ def plot_elo(
 
 
 def _has_ratings(run: Path) -> bool:
-    lines = metrics_from_end(run / "metrics.jsonl")  # the last line of a run with a league has them
-    return any(_ELO.fullmatch(key) and value is not None for line in lines for key, value in line.items())
+    """Return whether a run has ratings: its last line has all that are known, also after a resume."""
+    last = next(metrics_from_end(run / "metrics.jsonl"), {})
+    return any(_ELO.fullmatch(key) and value is not None for key, value in last.items())
 
 
 def _numbers_of_games(payoffs: Payoffs) -> set[int]:
