@@ -936,6 +936,13 @@ def test_an_unknown_x_axis_is_refused(tmp_path):
         offbeat.plot(make_run(tmp_path / "run"), x="seconds")  # type: ignore[arg-type]
 
 
+def test_the_average_of_returns_that_are_not_drawn_is_refused(tmp_path):
+    run = make_run(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"^average is of the training returns: .*draw the return too$"):
+        plot(run, metrics="frames", average=True)
+    plot(run, metrics=("frames", "return"), average=True)
+
+
 def test_elo_ratings_of_several_runs_have_a_band_over_the_seeds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(2)]

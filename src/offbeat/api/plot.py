@@ -56,7 +56,8 @@ def plot(
         labels: texts for the legend in place of the settings that differ: one for each of the runs, or one for each
             curve.
         smooth: a number of points: each line is the moving average over its last ones.
-        average: whether to draw the moving average of the training returns over 100 points too, as a dotted line.
+        average: whether to draw the moving average of the training returns over 100 points too, as a dotted line; only
+            with the return.
         title: the title; None: the algorithms and envs.
         notify: called with a message that names the directories that are left out, the seeds that end a curve early, or
             the characters that the font lacks; by default it is a Python warning.
@@ -87,6 +88,8 @@ def plot(
                 "title": title is not None,
             }
         )
+    if average and RETURN not in drawn:
+        raise ConfigError("average is of the training returns: leave out --average, or draw the return too")
     name = "adaptation.png" if x == "episodes" else f"{_file_stem(drawn)}.png"
     file = user_path(out if out is not None else paths[0] / name if len(paths) == 1 else name)
     if out is None and len(paths) > 1:
