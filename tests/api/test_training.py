@@ -7,6 +7,7 @@ import re
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -174,6 +175,18 @@ def test_init_from_copies_normalizers_but_not_counters_and_leaves_the_other_run_
     assert counts[1] == counts[0] + new.metrics["env_steps"]
     assert new.metrics["env_steps"] < run.metrics["env_steps"]
     assert contents(run.path) == before
+
+
+def test_a_missing_run_with_the_initial_weights_is_refused_before_anything_is_loaded(tmp_path):
+    scout = {"agents": "scout", "init_from": str(tmp_path / "nowhere")}
+    choices: list[dict[str, Any]] = [{"init_from": tmp_path / "nowhere"}, {"policies": {"scout": scout}}]
+    for settings in choices:
+        with (
+            patch("offbeat.api.train.load_code") as load,
+            pytest.raises(ConfigError, match=rf"{tmp_path}/nowhere is not a run directory"),
+        ):
+            small_run(tmp_path / "new", **settings)
+        load.assert_not_called()
 
 
 def test_a_resume_does_not_apply_init_from_again(run, tmp_path):

@@ -124,6 +124,8 @@ def train_config(
     if run_dir is not None:
         RunDirectory(run_dir).refuse_existing()
     require_tracker(config.run.tracker)
+    for run in dict.fromkeys(config.initial_runs.values()):
+        RunDirectory.open(Path(run))
     with caller_state() as caller:
         view = view_on_stderr(progress)
         load_code(config, view, caller)
