@@ -452,6 +452,8 @@ class Misspelt(offbeat.Callback):
         (Journal(), r"callbacks is Journal, but a list is expected: pass callbacks=\[my_callback\]"),
         (None, r"callbacks is None, but a list is expected: pass callbacks=\[my_function\]"),
         (5, "callbacks is 5, but a list is expected"),
+        ([Journal()] * 2, "callbacks has Journal twice, so it would be called twice: pass it once"),
+        ([print, Journal(), print], "callbacks has print twice"),
         ([Journal], r"has the class Journal, but an object is expected: pass Journal\(\)"),
         (["stop"], r"has 'stop', but an object of a subclass of offbeat.Callback is expected"),
     ],

@@ -45,13 +45,18 @@ class Callbacks(Observer):
         """Take the callbacks that the user has given.
 
         Raises:
-            ConfigError: it is no list, or one of them is not a callback, or is one of a run that has not ended.
+            ConfigError: it is no list, or one of them is not a callback, is there twice, or is one of a run that has not
+                ended.
         """
         is_one = callable(given) or isinstance(given, Callback)
         if is_one or not isinstance(given, Iterable):
             name = _name_of(given) if is_one else repr(given)
             raise ConfigError(f"callbacks is {name}, but a list is expected: pass callbacks=[{_example(given)}]")
+        given = list(given)
         self._callbacks = [_as_callback(each) for each in given]
+        for number, each in enumerate(given):
+            if any(each is other for other in given[:number]):
+                raise ConfigError(f"callbacks has {_name_of(each)} twice, so it would be called twice: pass it once")
         self._refuse_used()
         self._source: Source | None = None
         self._started: list[Callback] = []
