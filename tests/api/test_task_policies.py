@@ -22,6 +22,9 @@ from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import ContextEncoderSpec, PolicySpec
 
+THREE, ONES = np.zeros((3, 2)), np.ones(3)
+"""Observations or actions of three envs, and rewards."""
+
 
 def loaded() -> LoadedPolicy:
     return LoadedPolicy(policy_for(ROBOT), Trained(ROBOT, "pearl", 0, 0, 0, trials=TRIALS))
@@ -96,6 +99,10 @@ def test_an_action_of_the_env_is_recorded_as_in_training() -> None:
         ((np.zeros(2), np.zeros(2), np.nan, np.zeros(2)), "reward is nan, but finite numbers of float32 are expected"),
         ((np.zeros(2), np.zeros(2), 1e300, np.zeros(2)), r"reward is 1e\+300, but finite numbers of float32"),
         ((np.zeros((3, 2)), np.zeros((3, 2)), [1.0], np.zeros((3, 2))), r"reward has shape \(1,\), but \(3,\) is"),
+        ((THREE, np.zeros((5, 2)), ONES, THREE), "observation is a batch of 3, but action is a batch of 5"),
+        ((THREE, THREE, ONES, np.zeros((2, 2))), "observation is a batch of 3, but next_observation is a batch of 2"),
+        ((THREE, THREE, ONES, np.zeros(2)), "observation is a batch of 3, but next_observation is of one env"),
+        ((np.zeros(2), np.zeros(2), 1.0, THREE), "observation is of one env, but next_observation is a batch of 3"),
     ],
 )
 def test_observing_what_the_env_does_not_return_is_refused(arguments: tuple[Any, ...], message: str) -> None:
@@ -120,6 +127,9 @@ def test_observing_an_action_that_is_not_one_of_the_choices_is_refused(action: f
     policy.observe(np.zeros(2), 1, 0.0, np.zeros(2))
     with pytest.raises(ValueError, match=message):
         policy.observe(np.zeros(2), action, 0.0, np.zeros(2))
+    policy.reset_task()
+    with pytest.raises(ValueError, match="observation is a batch of 3, but action is of one env"):
+        policy.observe(THREE, 1, ONES, THREE)
 
 
 def test_task_variables_from_the_prior_do_not_depend_on_what_is_observed_before_the_first_action() -> None:

@@ -43,7 +43,7 @@ def stored_leaves(given: Mapping[str, Any], wanted: Sequence[Leaf]) -> tuple[Tre
         columns, single = _columns_of(leaf, given[leaf.name])
         leaves[leaf.name], counts[leaf.name] = as_stored(leaf, columns), None if single else len(columns)
     if len(counts) > 1:
-        _require_same_columns(counts)
+        require_same_columns(counts)
     return leaves, None in counts.values()
 
 
@@ -96,8 +96,8 @@ def _expected(leaf: Leaf) -> str:
     return f"{shape} or ({', '.join(map(str, ('N', *shape)))}{'' if shape else ','}) is expected"
 
 
-def _require_same_columns(columns: Mapping[str, int | None]) -> None:
-    """Refuse parts of one observation with different numbers of columns.
+def require_same_columns(columns: Mapping[str, int | None]) -> None:
+    """Refuse parts of one observation, or of one transition, with different numbers of columns.
 
     Args:
         columns: name of each part -> number of its columns; None: it has no column axis.

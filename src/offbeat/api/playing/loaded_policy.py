@@ -14,6 +14,7 @@ from offbeat.api.playing.inputs import (
     flattened,
     per_env,
     require_choice,
+    require_same_columns,
     rewards_of,
     single_action,
     stored_leaves,
@@ -95,14 +96,21 @@ class LoadedPolicy:
 
         Raises:
             TypeError: the policy does not infer its task.
-            ValueError: a shape is not that of the training, the action is not one of the env's choices, or a number is
-                not finite.
+            ValueError: a shape is not that of the training, the numbers of envs differ, the action is not one of the
+                env's choices, or a number is not finite.
         """
         memory = self._task_memory()
         leaves, single = self._observed_leaves(observation)
-        following, _ = self._observed_leaves(next_observation)
+        following, is_one = self._observed_leaves(next_observation)
         recorded = as_recorded(self.acting_policy, [action] if single else action)
-        rewards = rewards_of(reward, len(next(iter(leaves.values()))))
+        require_same_columns(
+            {
+                "observation": None if single else _envs_of(leaves),
+                "action": len(recorded) if recorded.ndim and not single else None,
+                "next_observation": None if is_one else _envs_of(following),
+            }
+        )
+        rewards = rewards_of(reward, _envs_of(leaves))
         memory.observe(leaves, recorded, rewards, following, where)
 
     def _task_memory(self) -> TaskMemory:
@@ -165,7 +173,7 @@ class LoadedPolicy:
             if no_decision:
                 leaves[mask] = with_choices(leaves[mask], self.acting_policy.spec.action.nvec)
             require_choice(leaves[mask], self.acting_policy.spec.action.nvec)
-        memory = self._memory_of(len(next(iter(leaves.values()))))
+        memory = self._memory_of(_envs_of(leaves))
         inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.acting_policy
         if self._tasks is not None:
             inputs = self._tasks.with_task(inputs)
@@ -212,6 +220,11 @@ class LoadedPolicy:
     def _leaves_of(self, observation: Any) -> Tree:
         """Return the arrays of an observation by leaf."""
         return dict(flattened("observation", observation, {leaf.name for leaf in self.acting_policy.spec.observation}))
+
+
+def _envs_of(leaves: Tree) -> int:
+    """Return N of leaves [N, *shape] by name."""
+    return len(next(iter(leaves.values())))
 
 
 def _wrong_argument(others: Mapping[str, object], random: object) -> TypeError:
