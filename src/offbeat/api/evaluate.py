@@ -38,7 +38,7 @@ class Returns:
     return_max: float | None
     """Of one agent, if the env has several."""
     length_mean: float | None
-    """In env steps."""
+    """In env steps; with several agents, in decisions."""
     returns: tuple[float, ...] = field(repr=False)
     """Of each episode, in an order that is always the same. With several agents: of each that took part in the first
     episode, then in the second, and so on. The numbers above are computed from these, cut episodes included."""
