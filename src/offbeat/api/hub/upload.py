@@ -85,19 +85,13 @@ def folder_to_upload(
         directory: the run directory.
         saved: the policy to upload, as in its checkpoint.
         loaded: the same policy.
-        scores: its scores, as `score` has returned them.
+        scores: its scores, as `score` has returned them, with returns.
         repo: the repository, USER/NAME.
 
     Raises:
-        ConfigError: no agent of the policy took part in the evaluation, or the run has no returns to draw; nothing was
-            changed.
+        ConfigError: the run has no returns to draw; nothing was changed.
         RunFailed: the folder could not be written, for example because the disk is full. `hub/` is unchanged.
     """
-    if scores["return_mean"] is None:
-        raise ConfigError(
-            f"the agents {', '.join(loaded.trained.agents)} took part in no episode of the evaluation, so there is no "
-            "score for the model card: push with more --episodes"
-        )
     folder = directory.path / FOLDER
     new = folder.with_name(f".{FOLDER}-{os.urandom(4).hex()}")
     with _without_leftovers(folder):
