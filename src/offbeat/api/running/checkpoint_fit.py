@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NAMED_ARRAYS = 3
 """Number of arrays that a message names."""
 NOTHING: Changed = {}
+OF_ENV = ("observation", "action", "no_decision")
+"""Fields of a policy's spec that follow from the env."""
 
 
 def require_checkpoint_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
@@ -56,8 +58,6 @@ def require_policy_fit(
     Raises:
         ConfigError: with the differences.
     """
-    from offbeat.api.running.initial_sources import OF_ENV
-
     if differences := _differences(saved, policy, differing):
         name = "" if policy.name == DEFAULT_POLICY else f" as the policy {policy.name}"
         is_enough = differences.keys().isdisjoint((*OF_ENV, "algorithm"))
@@ -70,7 +70,6 @@ def require_policy_fit(
 
 def _differences(saved: SavedPolicy, policy: PolicyParts, differing: Changed) -> dict[str, str]:
     """Return the differences between a saved policy and the policy of a run: what differs -> a phrase about it."""
-    from offbeat.api.running.initial_sources import OF_ENV
     from offbeat.models.spec import PolicySpec
 
     spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec

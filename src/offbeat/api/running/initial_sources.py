@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from offbeat.api.running.checkpoint_fit import OF_ENV
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import user_path
@@ -13,9 +14,6 @@ from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.checkpoint import SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
-
-OF_ENV = ("observation", "action", "no_decision")
-"""Fields of a policy's spec that follow from the env."""
 
 
 def require_sources(config: Config, specs: Mapping[str, object]) -> None:
