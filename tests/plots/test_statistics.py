@@ -38,18 +38,10 @@ def test_the_iqm_of_no_scores_is_refused():
 
 def test_the_bootstrap_band_agrees_with_a_slow_reference():
     curves = np.random.default_rng(1).normal(size=(8, 3)) + np.array([0.0, 10.0, 100.0])
-    low, high = stratified_bootstrap_band(curves, repetitions=4000)
+    low, high = stratified_bootstrap_band(curves)
     slow_low, slow_high = slow.bootstrap_band(curves.tolist(), 0.95, 4000, seed=2)
     assert low == pytest.approx(slow_low, abs=0.12)
     assert high == pytest.approx(slow_high, abs=0.12)
-
-
-def test_the_bootstrap_band_covers_the_iqm_and_shrinks_with_the_confidence():
-    curves = np.random.default_rng(3).normal(size=(10, 4))
-    low, high = stratified_bootstrap_band(curves)
-    narrow_low, narrow_high = stratified_bootstrap_band(curves, confidence=0.5)
-    middle = iqm(curves, axis=0)
-    assert np.all((low < narrow_low) & (narrow_low < middle) & (middle < narrow_high) & (narrow_high < high))
 
 
 def test_equal_runs_have_a_band_of_zero_width():
@@ -57,10 +49,9 @@ def test_equal_runs_have_a_band_of_zero_width():
     assert low.tolist() == high.tolist() == [1.0, 2.0]
 
 
-def test_the_same_seed_gives_the_same_bootstrap_band():
+def test_the_bootstrap_band_is_the_same_in_each_call():
     curves = np.random.default_rng(3).normal(size=(10, 4))
-    assert np.array_equal(stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=1))
-    assert not np.array_equal(stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=2))
+    assert np.array_equal(stratified_bootstrap_band(curves), stratified_bootstrap_band(curves))
 
 
 def test_empty_curves_have_an_empty_band():

@@ -14,6 +14,8 @@ from offbeat.core.types import F64
 
 FEWEST_FOR_INTERVAL = 4
 """Fewest runs with an interval. Of fewer, the percentile interval is the range, and the IQM is the mean."""
+_REPETITIONS = 2000
+"""Number of resamplings."""
 
 
 def iqm(scores: ArrayLike, axis: int | None = None) -> F64:
@@ -51,26 +53,20 @@ def band_of(curves: ArrayLike) -> tuple[F64, F64]:
     return stratified_bootstrap_band(runs)
 
 
-def stratified_bootstrap_band(
-    curves: ArrayLike, confidence: float = 0.95, repetitions: int = 2000, seed: int = 0
-) -> tuple[F64, F64]:
-    """Return the percentile bootstrap interval of the IQM of the runs, at each point of their curves.
+def stratified_bootstrap_band(curves: ArrayLike) -> tuple[F64, F64]:
+    """Return the 95 % percentile bootstrap interval of the IQM of the runs, at each point of their curves.
 
-    Whole runs are resampled with replacement. The runs of one setting on one env are one stratum: call this once per
-    env.
+    Whole runs are resampled with replacement, always with the same seed. The runs of one setting on one env are one
+    stratum: call this once per env.
 
     Args:
         curves: Scores, [runs, points].
-        confidence: The interval's coverage, in (0, 1).
-        repetitions: Number of resamplings.
-        seed: Seed of the resampling.
 
     Returns:
         (low, high), each [points].
     """
     runs = np.asarray(curves, dtype=np.float64)
-    resampled = np.random.default_rng(seed).integers(len(runs), size=(repetitions, len(runs)))
-    tail = (1.0 - confidence) / 2.0
-    edges = [np.quantile(iqm(point[resampled], axis=1), [tail, 1.0 - tail]) for point in runs.T]
+    resampled = np.random.default_rng(0).integers(len(runs), size=(_REPETITIONS, len(runs)))
+    edges = [np.quantile(iqm(point[resampled], axis=1), [0.025, 0.975]) for point in runs.T]
     low, high = np.asarray(edges).reshape(-1, 2).T
     return low, high
