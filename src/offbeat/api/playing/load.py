@@ -67,22 +67,19 @@ def load(
 
 @checked
 @caller_state()
-def load_all(
-    run: GivenPath, checkpoint: str = LATEST, *, encoder: EncoderFactory | None = None, trust_code: bool = False
-) -> dict[str, LoadedPolicy]:
+def load_all(run: GivenPath, checkpoint: str = LATEST, *, trust_code: bool = False) -> dict[str, LoadedPolicy]:
     """Load all policies of a run, by name. The single policy of a run has the name 'default'.
 
     Args:
         run: as for `load`.
         checkpoint: as for `load`.
-        encoder: creates the encoder of every policy, if the encoder is your own.
         trust_code: as for `load`.
 
     Raises:
         ConfigError: as `load`.
     """
     saved, code = _read(run, checkpoint, trust_code=trust_code)
-    return _all_loaded_from(saved, os.fspath(run), code, encoder, trust_code)
+    return _all_loaded_from(saved, os.fspath(run), code, trust_code)
 
 
 def _read(run: GivenPath, checkpoint: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
@@ -123,17 +120,15 @@ def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Che
     saved, code = directory.read_checkpoint(name, with_state=False), directory.code().to_play()
     require(code, os.fspath(run), trust_code=trust_code)
     import_modules(code.imports)
-    policies = _all_loaded_from(saved, os.fspath(run), code, None, trust_code)
+    policies = _all_loaded_from(saved, os.fspath(run), code, trust_code)
     for loaded in policies.values():
         require(loaded.trained.env_code, os.fspath(run))
     return saved, policies
 
 
-def _all_loaded_from(
-    saved: Checkpoint, where: str, code: Code, encoder: EncoderFactory | None, trust_code: bool
-) -> dict[str, LoadedPolicy]:
+def _all_loaded_from(saved: Checkpoint, where: str, code: Code, trust_code: bool) -> dict[str, LoadedPolicy]:
     """Return all policies of a checkpoint, by name. The arguments are those of `loaded_from`."""
-    return {name: loaded_from(saved, where, code, encoder, trust_code, policy=name) for name in saved.policies}
+    return {name: loaded_from(saved, where, code, trust_code=trust_code, policy=name) for name in saved.policies}
 
 
 def loaded_from(
