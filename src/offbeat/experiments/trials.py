@@ -264,7 +264,7 @@ def with_saved_workers(spec: Spec, trial: Trial, file: Path) -> Trial:
     given = {**spec.settings, **trial.values}
     if "workers" in given or not trial.config.runtime.entry.workers_learn or not file.exists():
         return trial
-    saved = _flat(_tables_in(file)).get("runtime.workers", trial.config.runtime.workers)
+    saved = _by_key(_tables_in(file)).get("runtime.workers", trial.config.runtime.workers)
     return trial_of(replace(spec, settings={**spec.settings, "workers": saved}), trial.number, trial.env, trial.values)
 
 
@@ -275,7 +275,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
     """
     if not file.exists():
         return
-    saved, current = _flat(_tables_in(file)), _flat(trial.tables())
+    saved, current = _by_key(_tables_in(file)), _by_key(trial.tables())
     differences = [
         change_text(key, value, current.get(key, "not known"))
         for key, value in saved.items()
@@ -293,8 +293,9 @@ def _tables_in(file: Path) -> dict[str, Any]:
     return read_toml(file, str(file), if_unreadable=restore, if_invalid=restore)
 
 
-def _flat(tables: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _by_key(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of all tables by 'table.key'. Tables in them are compared as a whole."""
+    values: dict[str, Any] = {}
     for name, table in tables.items():
-        flat |= {f"{name}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {name: table}
-    return flat
+        values |= {f"{name}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {name: table}
+    return values
