@@ -85,15 +85,15 @@ def _result_in(
     reached = next((line for score, line in returns if target is not None and score >= target), None)
     last = lines[-1]
     return Result(
-        False,
-        returns[-1][0] if returns else None,
-        max((score for score, _ in returns), default=None),
-        None if reached is None else int(reached["env_steps"]),
-        None if reached is None else float(reached["wall_time_s"]),
-        int(last["env_steps"]),
-        float(last["wall_time_s"]),
-        _rate(last["env_steps"], last["wall_time_s"]),
-        _rate(last["updates"], last["wall_time_s"]),
+        finished=False,
+        final_return=returns[-1][0] if returns else None,
+        best_return=max((score for score, _ in returns), default=None),
+        steps_to_target=None if reached is None else int(reached["env_steps"]),
+        seconds_to_target=None if reached is None else float(reached["wall_time_s"]),
+        env_steps=int(last["env_steps"]),
+        wall_time_s=float(last["wall_time_s"]),
+        sps=_rate(last["env_steps"], last["wall_time_s"]),
+        ups=_rate(last["updates"], last["wall_time_s"]),
     )
 
 

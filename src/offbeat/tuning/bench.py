@@ -103,30 +103,34 @@ def report(
     show("measuring the run")
     hogwild = hogwild_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
     with _built(config if hogwild is None else config.of_worker(0), notify) as parts:
-        one_worker = speed = learning_speed(parts, seconds, notify)
+        learner_speed = learning_speed(parts, seconds, notify)
         show("measuring the costs of its parts")
-        costs, threads = _costs(parts, speed.last_step, notify), parts.threads
-    if hogwild is not None:
-        speed = replace(one_worker, sps=hogwild, agent_sps=one_worker.agent_sps / one_worker.sps * hogwild)
-    several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": speed.agent_sps}
+        costs, threads = _costs(parts, learner_speed.last_step, notify), parts.threads
+    run_speed = learner_speed if hogwild is None else _of_all_workers(learner_speed, hogwild)
+    several_agents = {} if parts.plan.world is None else {"achieved_agent_sps": run_speed.agent_sps}
     topology = topology_of(config, threads)
     busy = is_busy(other_load, topology.cores)
-    result = results(topology, costs, speed, other_load) | several_agents
+    result = results(topology, costs, run_speed, other_load) | several_agents
     if costs.inference is not None:
         show(
             "measuring the run without inference workers"
             if config.runtime.uses_inference
             else "measuring the run with inference workers"
         )
-        result |= _inference_results(config, topology, costs, speed, seconds, notify, busy=busy)
-    run = layout_of(config, threads, _speed_model(topology, costs, speed).attainable_sps, speed.sps)
+        result |= _inference_results(config, topology, costs, run_speed, seconds, notify, busy=busy)
+    run = layout_of(config, threads, _speed_model(topology, costs, run_speed).attainable_sps, run_speed.sps)
     if hogwild is not None:
-        in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, one_worker.sps)
+        in_turn = layout_of(config.of_worker(0), threads, costs.speed_model(topology).serial_sps, learner_speed.sps)
         compared = LayoutComparison(run, serial=in_turn, concurrent=run)
     else:
         show("measuring other layouts")
         compared = compare(run, config, others, partial(_measured_layout, costs, seconds, notify), notify)
     return result | compared.results() | {"advice": advice(compared, busy=busy)}
+
+
+def _of_all_workers(one: Speed, sps: float) -> Speed:
+    """Return the speed of a Hogwild run with these env steps per second, from that of one of its workers."""
+    return replace(one, sps=sps, agent_sps=one.agent_sps / one.sps * sps)
 
 
 def _measured_layout(costs: Costs, seconds: float, notify: Notify, config: Config) -> MeasuredLayout:
