@@ -1,4 +1,4 @@
-"""What runs on a node of a cluster, without the cluster: the process of a job, and a look at the disk."""
+"""What runs on a node of a cluster, without the cluster: the process of a job, and a check of the disk."""
 
 from __future__ import annotations
 

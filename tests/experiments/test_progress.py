@@ -8,7 +8,7 @@ from rich.console import Console
 from tests.support.progress import Clock
 
 from offbeat.core.errors import ConfigError
-from offbeat.experiments.progress import Dashboard, JobCounts, JobProgress, Lines, Silent, make_view
+from offbeat.experiments.progress import JobCounts, JobLines, JobProgress, JobsDashboard, SilentJobs, make_jobs_view
 
 LINE: dict[str, Any] = {
     "env_steps": 25_000, "sps": 500.0, "episode_return_mean": 31.4, "eval_return_mean": 62.8,
@@ -39,7 +39,7 @@ def test_the_time_left_of_a_session_is_at_most_that_of_its_limit():
 
 def test_lines_are_printed_every_few_seconds_and_rows_are_read_no_more_often():
     stream, clock, asked = io.StringIO(), Clock(), []
-    view = Lines(stream, every_s=10, clock=clock)
+    view = JobLines(stream, every_s=10, clock=clock)
 
     def rows() -> list[JobProgress]:
         asked.append(clock.now)
@@ -54,7 +54,7 @@ def test_lines_are_printed_every_few_seconds_and_rows_are_read_no_more_often():
 
 def test_the_dashboard_has_a_line_per_session_below_the_messages():
     stream, clock = io.StringIO(), Clock()
-    view = Dashboard(Console(file=stream, width=140, force_terminal=True, color_system=None), clock=clock)
+    view = JobsDashboard(Console(file=stream, width=140, force_terminal=True, color_system=None), clock=clock)
     view.start()
     view.message("trial-000/seed-0 finished")
     view.update(lambda: ROWS, JobCounts(6, 1))
@@ -71,7 +71,7 @@ def test_the_dashboard_has_a_line_per_session_below_the_messages():
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_a_terminal_of_any_width_shows_return_evaluation_and_time_left(width):
     stream = io.StringIO()
-    view = Dashboard(Console(file=stream, width=width, force_terminal=True, color_system=None))
+    view = JobsDashboard(Console(file=stream, width=width, force_terminal=True, color_system=None))
     view.start()
     far = {**LINE, "episode_return_mean": -12_345.0, "eval_return_mean": -12_345.0, "env_steps": 1, "sps": 1.0}
     view.update(lambda: [*ROWS, JobProgress("trial-001/seed-3", 90_000, far)], JobCounts(6, 1))
@@ -85,8 +85,8 @@ def test_a_terminal_of_any_width_shows_return_evaluation_and_time_left(width):
 
 
 def test_the_progress_view_depends_on_the_output_stream():
-    assert isinstance(make_view(None, io.StringIO()), Lines)
-    assert isinstance(make_view("none", io.StringIO()), Silent)
-    assert isinstance(make_view("dashboard", io.StringIO()), Dashboard)
+    assert isinstance(make_jobs_view(None, io.StringIO()), JobLines)
+    assert isinstance(make_jobs_view("none", io.StringIO()), SilentJobs)
+    assert isinstance(make_jobs_view("dashboard", io.StringIO()), JobsDashboard)
     with pytest.raises(ConfigError, match="'dashbord'"):
-        make_view("dashbord", io.StringIO())  # type: ignore[arg-type]
+        make_jobs_view("dashbord", io.StringIO())  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.experiments import launching, running
 from offbeat.experiments.jobs import Job, JobStatus
 from offbeat.experiments.launching import End, LocalProcess
-from offbeat.experiments.progress import JobCounts, Silent
+from offbeat.experiments.progress import JobCounts, SilentJobs
 from offbeat.experiments.running import (
     RESTARTS_AFTER_LOST_NODE,
     Child,
@@ -98,7 +98,7 @@ def job(tmp_path) -> Iterator[FakeJob]:
 
 
 def pool_of(launcher: FakeLauncher) -> Pool:
-    return Pool(launcher, Silent(), StopSignals(), JobCounts(1))
+    return Pool(launcher, SilentJobs(), StopSignals(), JobCounts(1))
 
 
 def test_a_job_starts_again_after_each_loss_up_to_the_limit(job):
@@ -182,8 +182,8 @@ def test_a_lost_job_whose_earlier_process_does_not_end_fails(job):
 def test_a_stop_ends_the_waiting_for_the_processes_of_an_earlier_start(job, monkeypatch):
     job.locked = True
     with StopSignals() as stops:
-        monkeypatch.setattr(Silent, "message", lambda *_: signal.raise_signal(signal.SIGINT))
-        wait_until_free([job], Silent(), stops)
+        monkeypatch.setattr(SilentJobs, "message", lambda *_: signal.raise_signal(signal.SIGINT))
+        wait_until_free([job], SilentJobs(), stops)
         assert stops.requested
 
 
@@ -230,8 +230,8 @@ def test_a_killed_job_that_does_not_end_is_named_and_not_waited_for(job, monkeyp
     try:
         with (
             patch.object(FakeLauncher, "launch", lambda *_: process),
-            patch.object(Silent, "message", lambda _, text: said.append(text)),
-            patch.object(Silent, "update", side_effect=KeyboardInterrupt),
+            patch.object(SilentJobs, "message", lambda _, text: said.append(text)),
+            patch.object(SilentJobs, "update", side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
         ):
             pool.run([job])
@@ -265,8 +265,8 @@ def test_running_jobs_save_their_checkpoints_when_another_one_cannot_be_started(
     pool = pool_of(FakeLauncher([], rooms=[2, 2]))
     with (
         patch.object(FakeLauncher, "launch", side_effect=launched),
-        patch.object(Silent, "message", lambda _, text: said.append(text)),
-        patch.object(Silent, "update", lambda _, rows, __: states.extend(row.state for row in rows())),
+        patch.object(SilentJobs, "message", lambda _, text: said.append(text)),
+        patch.object(SilentJobs, "update", lambda _, rows, __: states.extend(row.state for row in rows())),
         pytest.raises(OSError, match="No space left"),
     ):
         pool.run([job, job])

@@ -47,7 +47,7 @@ from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.experiments.launching import LocalLauncher
-from offbeat.experiments.progress import JobCounts, Silent
+from offbeat.experiments.progress import JobCounts, SilentJobs
 from offbeat.experiments.running import Child, JobOutcome
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
@@ -508,8 +508,8 @@ def test_processes_that_cannot_start_are_counted_as_failed_with_the_reason(tmp_p
     assert str(seen.counts) == "4 of 8 trainings and evaluations finished, 2 failed"
 
 
-class Seen(Silent):
-    """A view that remembers what it was told."""
+class Seen(SilentJobs):
+    """A view that keeps its messages and the last counts."""
 
     def __init__(self) -> None:
         self.messages, self.counts = list[str](), JobCounts(0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from offbeat.config.config import Config
     from offbeat.experiments.experiment import Experiment
     from offbeat.experiments.launching import Launcher
-    from offbeat.experiments.progress import View
+    from offbeat.experiments.progress import JobsView
     from offbeat.experiments.results import TableRow
     from offbeat.experiments.running import JobOutcome
     from offbeat.population.population import Population
@@ -67,9 +67,9 @@ class RunSpec:
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
         path = self.dir or self._default_directory()
         with spinner("reading the spec and testing the envs", shown=self.progress != "none"):
-            from offbeat.experiments.progress import make_view
+            from offbeat.experiments.progress import make_jobs_view
 
-            view = make_view(self.progress, sys.stderr)
+            view = make_jobs_view(self.progress, sys.stderr)
             experiment = self._read(path, elsewhere=on_ray is not None)
         try:
             with self._launcher(on_ray, experiment.configs, jobs) as launcher:
@@ -185,7 +185,7 @@ class _ExperimentCommand:
             print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
         print(f"{counted(experiment.total, 'session')}, {jobs} at a time, in {experiment.directory.path}")
 
-    def run(self, launcher: Launcher, view: View) -> int:
+    def run(self, launcher: Launcher, view: JobsView) -> int:
         """Run the experiment, print the results, and return the exit code."""
         from offbeat.metrics.text import rounded
 
@@ -226,7 +226,7 @@ class _PopulationCommand:
             f"steps, {jobs} at a time, in {population.path}"
         )
 
-    def run(self, launcher: Launcher, view: View) -> int:
+    def run(self, launcher: Launcher, view: JobsView) -> int:
         """Run the population, print the winner, and return the exit code."""
         from offbeat.metrics.text import rounded
         from offbeat.population.members import member_name

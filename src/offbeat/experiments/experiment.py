@@ -17,7 +17,7 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.launching import Launcher
-from offbeat.experiments.progress import JobCounts, View
+from offbeat.experiments.progress import JobCounts, JobsView
 from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, return_kind
 from offbeat.experiments.running import JobOutcome, Pool, StopSignals, wait_until_free
@@ -121,7 +121,7 @@ class Experiment:
 
     # --- running --------------------------------------------------------------------------------------------
 
-    def run(self, launcher: Launcher, view: View) -> ExperimentResult:
+    def run(self, launcher: Launcher, view: JobsView) -> ExperimentResult:
         """Run the sessions that are not finished. Write the report, also after a stop.
 
         Args:
@@ -216,7 +216,7 @@ class Experiment:
         known = [final for final in finals if final is not None]
         return fmean(known) if len(known) == len(results) else None
 
-    def _write_report(self, failed: Sequence[JobOutcome], view: View) -> tuple[TableRow, ...]:
+    def _write_report(self, failed: Sequence[JobOutcome], view: JobsView) -> tuple[TableRow, ...]:
         """Write the table and plot the graphs of all results so far."""
         names = {outcome.job.name for outcome in failed}
         kind, target = self._return_kind(), self.spec.target_return

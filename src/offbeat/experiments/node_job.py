@@ -1,4 +1,4 @@
-"""What runs on a node of a Ray cluster: the process of a job, and a look at the folder that all nodes share."""
+"""What runs on a node of a Ray cluster: the process of a job, and a check of the folder that all nodes share."""
 
 from __future__ import annotations
 

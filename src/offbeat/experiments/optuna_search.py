@@ -43,8 +43,8 @@ def draws(search: Search, scored: Sequence[tuple[Values, float | None]], number:
     for values, score in scored:
         params = {key: _to_optuna(search.over[key], value) for key, value in values.items()}
         state = TrialState.PRUNED if score is None else TrialState.COMPLETE  # the sampler ignores FAIL
-        told = optuna.trial.create_trial(state=state, params=params, distributions=distributions, value=score)
-        study.add_trial(told)
+        earlier = optuna.trial.create_trial(state=state, params=params, distributions=distributions, value=score)
+        study.add_trial(earlier)
     while True:
         drawn = study.ask(distributions).params
         yield {key: _from_optuna(search.over[key], drawn[key]) for key in distributions}

@@ -93,7 +93,7 @@ class JobCounts:
         return f"{self.finished} of {self.total} {self.what} finished{failed}"
 
 
-class View(Protocol):
+class JobsView(Protocol):
     """A progress view of an experiment. Call `start` first, and `close` last, also after an error."""
 
     def start(self) -> None: ...
@@ -113,19 +113,19 @@ class View(Protocol):
     def close(self) -> None: ...
 
 
-def make_view(kind: ProgressKind | None, stream: TextIO) -> View:
+def make_jobs_view(kind: ProgressKind | None, stream: TextIO) -> JobsView:
     """Return the progress view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere.
 
     What cannot be written to the stream is dropped.
     """
     kind = chosen_kind(kind, stream)
     if kind == "none":
-        return Silent()
+        return SilentJobs()
     output = lossy(stream)
-    return Dashboard(Console(file=output)) if kind == "dashboard" else Lines(output)
+    return JobsDashboard(Console(file=output)) if kind == "dashboard" else JobLines(output)
 
 
-class Silent:
+class SilentJobs:
     """Shows nothing."""
 
     def start(self) -> None:
@@ -144,7 +144,7 @@ class Silent:
         """Do nothing."""
 
 
-class Lines:
+class JobLines:
     """Prints a line for each running job every few seconds: for log files and simple terminals."""
 
     def __init__(self, stream: TextIO, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -174,7 +174,7 @@ class Lines:
         """Do nothing."""
 
 
-class Dashboard:
+class JobsDashboard:
     """Lines that are redrawn in place, at most twice a second, and only from within `update`."""
 
     def __init__(self, console: Console, *, every_s: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:

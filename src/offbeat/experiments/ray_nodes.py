@@ -15,9 +15,9 @@ from offbeat.experiments.node_job import reason_against
 from offbeat.runtime.ray.cluster import Cluster, Node, own_versions, resources_text, task_on
 
 POLL_EVERY_S = 1.0
-"""Seconds between two looks at the nodes of the cluster."""
+"""Seconds between two polls of the nodes of the cluster."""
 DISK_ANSWER_S = 60.0
-"""Seconds that a node gets to look at the disk. It may have to start a worker of Ray first."""
+"""Seconds that a node gets to check the disk. It may have to start a worker of Ray first."""
 
 
 class JobNodes:
@@ -131,7 +131,7 @@ def _token_in(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _ask(node: Node, token: Path, content: str) -> Any:
-    """Let a node look at a file; return Ray's reference to its reason against running jobs."""
+    """Let a node check a file; return Ray's reference to its reason against running jobs."""
     return task_on(node.id, reason_against).remote(str(token), content, str(Path.cwd()), own_versions())
 
 

@@ -21,7 +21,7 @@ from offbeat.core.kills import signal_name
 from offbeat.core.stop_signals import StopRequest, replaceable_handlers
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import KILL_S, End, JobProcess, Launcher
-from offbeat.experiments.progress import JobCounts, JobProgress, View
+from offbeat.experiments.progress import JobCounts, JobProgress, JobsView
 from offbeat.metrics.text import duration
 
 _TICK_S = 0.1
@@ -210,7 +210,7 @@ class Pool:
         counts: Number of jobs of the experiment, including those finished before.
     """
 
-    def __init__(self, launcher: Launcher, view: View, stops: StopSignals, counts: JobCounts) -> None:
+    def __init__(self, launcher: Launcher, view: JobsView, stops: StopSignals, counts: JobCounts) -> None:
         self._launcher, self._view, self._stops = launcher, view, stops
         self._schedule: JobSchedule  # set by `run_from`
         self._next_job: Job | None = None
@@ -367,7 +367,7 @@ class _Locked:
     """Time until which its earlier process may run."""
 
 
-def wait_until_free(jobs: Sequence[Job], view: View, stops: StopSignals) -> None:
+def wait_until_free(jobs: Sequence[Job], view: JobsView, stops: StopSignals) -> None:
     """Wait for jobs that are still running: those of a killed experiment end by themselves. A stop ends the waiting.
 
     Raises:

@@ -22,7 +22,7 @@ from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_
 from offbeat.plots.labels import ALGORITHM, seeds_of
 from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.panels import UNITS, Panel, ended_early, names_of, read_panels
-from offbeat.plots.runs import ELO, RETURN, NothingToDraw, Run, XAxis
+from offbeat.plots.runs import ELO, RETURN, NothingToDraw, PlottedRun, XAxis
 from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 from offbeat.plots.ticks import show_compact_numbers
 
@@ -250,7 +250,9 @@ def _band_text(sizes: set[int]) -> str:
 # --- axes ---------------------------------------------------------------------------------------------------
 
 
-def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, smooth: int, average: bool) -> None:
+def _draw_group(
+    axes: Axes, group: Sequence[PlottedRun], index: int, scale: float, *, smooth: int, average: bool
+) -> None:
     style = line_style(index)
     training, training_y = _averaged([run.training for run in group], smooth)
     evaluation, evaluation_y = _averaged([run.evaluation for run in group], smooth)
@@ -284,7 +286,7 @@ def _style_axes(axes: Axes, x_label: str, panel: Panel) -> None:
     show_grid(axes)
 
 
-def _x_axis(groups: Sequence[Sequence[Run]], x: XAxis) -> tuple[float, str]:
+def _x_axis(groups: Sequence[Sequence[PlottedRun]], x: XAxis) -> tuple[float, str]:
     """Return the size of one unit of the x axis, and the label of the axis."""
     if x != "time":
         return 1.0, UNITS[x]

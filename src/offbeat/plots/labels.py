@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.plots.figures import literal
-from offbeat.plots.runs import MEMBER, POLICY, POPULATION, Run
+from offbeat.plots.runs import MEMBER, POLICY, POPULATION, PlottedRun
 from offbeat.run_directory.names import TRIAL
 
 SEED, ENV, ALGORITHM, DIRECTORY = "run.seed", "run.env", "run.algorithm", "directory"
@@ -46,7 +46,7 @@ def _without_seed(run: HasSettings) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-def distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
+def distinguished(runs: Mapping[Path, Sequence[PlottedRun]]) -> list[PlottedRun]:
     """Add the name of the directory, or of the trial, to the settings of runs that have the config and seed of another.
 
     Twins are runs with equal settings but for the seed. If they have several seeds, the first run with each seed gets
@@ -81,9 +81,9 @@ def _names_of(directories: Collection[Path]) -> dict[Path, str]:
     return {path: "/".join(each[-length:]) for path, each in parts.items()}
 
 
-def labeled(runs: Mapping[Path, Sequence[Run]], labels: Mapping[Path, str]) -> dict[Path, list[Run]]:
+def labeled(runs: Mapping[Path, Sequence[PlottedRun]], labels: Mapping[Path, str]) -> dict[Path, list[PlottedRun]]:
     """Put the label of each directory in place of the settings that are equal in all runs with this label."""
-    result: dict[Path, list[Run]] = {}
+    result: dict[Path, list[PlottedRun]] = {}
     for label in dict.fromkeys(labels.values()):
         own = [path for path in runs if labels[path] == label]
         kept = {ENV, ALGORITHM, SEED, POLICY, MEMBER, *_differing([run.settings for path in own for run in runs[path]])}

@@ -12,7 +12,7 @@ from offbeat.core.messages import ignore
 from offbeat.metrics.text import compact
 from offbeat.plots.alignment import can_be_paired
 from offbeat.plots.labels import ENV, distinguished, group_by_settings, labeled, labels_of, seeds_of
-from offbeat.plots.runs import Run, XAxis, metrics_of, read_run
+from offbeat.plots.runs import PlottedRun, XAxis, metrics_of, read_run
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Panel:
 
     env: str
     metric: str
-    groups: list[list[Run]]
+    groups: list[list[PlottedRun]]
 
 
 def read_panels(
@@ -58,7 +58,7 @@ def read_panels(
     return panels
 
 
-def _env(run: Run) -> str:
+def _env(run: PlottedRun) -> str:
     return str(run.settings.get(ENV, "?"))
 
 
@@ -93,7 +93,7 @@ def ended_early(panels: Sequence[Panel], names: Sequence[Sequence[str]], x: XAxi
     return list(dict.fromkeys(found))
 
 
-def _early_ends(group: Sequence[Run], x: XAxis) -> Iterator[str]:
+def _early_ends(group: Sequence[PlottedRun], x: XAxis) -> Iterator[str]:
     """Yield where the training curve and the evaluation curve of a group end, if that is early."""
     kinds = {"": [run.training for run in group], "evaluations of ": [run.evaluation for run in group]}
     for kind, curves in kinds.items():
@@ -153,7 +153,7 @@ def _replaced(names: Sequence[Sequence[str]], labels: Sequence[str], panels: Seq
     return [[given[name] for name in each] for each in names]
 
 
-def _differing_seeds(groups: Sequence[Sequence[Run]]) -> dict[int, str]:
+def _differing_seeds(groups: Sequence[Sequence[PlottedRun]]) -> dict[int, str]:
     """Return the seed, or the number of seeds, of each group by its id, if they are not the same in all groups."""
     of_groups = {id(group): seeds_of(group) for group in groups}
     return of_groups if len(set(of_groups.values())) > 1 else {}

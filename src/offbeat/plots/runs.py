@@ -60,7 +60,7 @@ class NoReturns(NothingToDraw):
 
 
 @dataclass(frozen=True)
-class Run:
+class PlottedRun:
     """The plotted data of a run directory, or of one of its policies: its returns, or another metric."""
 
     settings: dict[str, Any]
@@ -74,7 +74,7 @@ class Run:
     """Whether the returns are those of single agents, because the env has several."""
 
 
-def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[Run]:
+def read_run(run_dir: Path, x: XAxis, metric: str = RETURN) -> list[PlottedRun]:
     """Read the settings and the curves of a run directory: of each policy that has the metric, if there are several.
 
     Args:
@@ -150,7 +150,7 @@ def _metrics_named(metric: str) -> tuple[str, ...]:
 
 def _curves_of(
     policy: str, metric: str, lines: Sequence[Mapping[str, Any]], x: XAxis, settings: Mapping[str, Any]
-) -> Run:
+) -> PlottedRun:
     named = {} if policy == DEFAULT_POLICY else {POLICY: policy}
     training, evaluation = _curve([], x, ""), _curve([], x, "")
     if metric == RETURN or not metric.startswith(_OF_EVALUATIONS):
@@ -158,7 +158,7 @@ def _curves_of(
     if metric == RETURN or metric.startswith(_OF_EVALUATIONS):
         name = policy_key(policy, EVALUATION if metric == RETURN else metric)
         evaluation = _curve(evaluated(lines), _KEYS[x], name)
-    return Run({**named, **settings}, training, evaluation, _has_several_agents(lines, settings))
+    return PlottedRun({**named, **settings}, training, evaluation, _has_several_agents(lines, settings))
 
 
 def _has_several_agents(lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import Launcher
-from offbeat.experiments.progress import JobCounts, View
+from offbeat.experiments.progress import JobCounts, JobsView
 from offbeat.experiments.running import JobOutcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, try_envs, write_policies
@@ -133,7 +133,7 @@ class Population:
             _job_of_generation(self.plan, self.path, family, member, generation) for member, generation in known.items()
         ]
 
-    def run(self, launcher: Launcher, view: View) -> PopulationResult:
+    def run(self, launcher: Launcher, view: JobsView) -> PopulationResult:
         """Run until all members are finished, and write the report, also after a stop.
 
         Args:
@@ -193,7 +193,7 @@ class Schedule:
         plan: PopulationPlan,
         path: Path,
         family: Family,
-        view: View,
+        view: JobsView,
         count: Callable[[JobOutcome], None] = lambda _: None,
     ) -> None:
         self._plan, self._path, self._family, self._view, self._count = plan, path, family, view, count

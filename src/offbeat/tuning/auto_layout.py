@@ -197,7 +197,7 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
                 learn,
                 _inference_costs(parts.plan, weights, actors) if topology.inference_workers else None,
             )
-            for actors, env, act in _acting_costs(parts, _EnvCosts(envs), weights, topology.cores)
+            for actors, env, act in _acting_costs(parts, _TimedEnvCosts(envs), weights, topology.cores)
         ]
     if runtime.learner_threads is None and learn.cpu * runtime.batch_rows >= UPDATE_US * updates:
         return [*candidates, *_with_more_threads(parts, candidates)]
@@ -217,7 +217,7 @@ def _fill_batch(parts: PacedParts) -> None:
 
 
 def _acting_costs(
-    parts: PacedParts, envs: _EnvCosts, weights: Sequence[F32], cores: int
+    parts: PacedParts, envs: _TimedEnvCosts, weights: Sequence[F32], cores: int
 ) -> Iterator[tuple[int, Cost, Cost]]:
     """Yield (number of actors, cost of envs, cost of acting), from the most actors to the fewest.
 
@@ -238,7 +238,7 @@ def _acting_costs(
         yield actors, envs.cost(count, runtime.env_groups), _act_cost(parts, weights, count)
 
 
-class _EnvCosts:
+class _TimedEnvCosts:
     """Measures increasing numbers of envs. After `ENVS_S` seconds it returns the last measured cost."""
 
     def __init__(self, envs: EnvCosts) -> None:

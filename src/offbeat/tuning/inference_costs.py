@@ -32,7 +32,7 @@ from offbeat.workers.inference import rows_of
 from offbeat.workers.link import PolicyWork, Work
 
 REPETITIONS = 8
-"""Number of forward passes between two looks at the clocks."""
+"""Number of forward passes between two readings of the clocks."""
 WORTH = 1.05
 """Smallest ratio of two speeds that counts as a difference."""
 

@@ -45,8 +45,8 @@ class Callbacks(Observer):
         """Take the callbacks that the user has given.
 
         Raises:
-            ConfigError: it is no list, or one of them is not a callback, is there twice, or is one of a run that has not
-                ended.
+            ConfigError: it is no list, or one of them is not a callback, is in it twice, or is one of a run that has
+                not ended.
         """
         is_one = callable(given) or isinstance(given, Callback)
         if is_one or not isinstance(given, Iterable):

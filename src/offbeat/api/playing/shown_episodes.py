@@ -53,8 +53,8 @@ class EnvEpisode:
         reward: Any = 0.0
         yield self._call("render")
         while not self.ended and self.length < self._max_steps:
-            before, waits = observation, bool(info.get(NO_DECISION))
-            action = act(self._policy, observation, reward, info.get(INFO_MASK), no_decision=waits)
+            before, no_decision = observation, bool(info.get(NO_DECISION))
+            action = act(self._policy, observation, reward, info.get(INFO_MASK), no_decision=no_decision)
             observation, reward, terminated, truncated, info = self._call("step", action)
             self._take(before, action, float(reward), observation)
             self.ended = bool(terminated or truncated)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StartMessages(NamedTuple):
-    """What users are told of a run that has started."""
+    """What users are shown about a run that has started."""
 
     message: str
     """'' if there is none."""
