@@ -51,8 +51,9 @@ def resume(
         settings: config keys that change from here on, with their new values: {"learning_rate": 1e-4}. Settings that
             the checkpoint depends on cannot change: the topology, the network, the env, the seed.
         steps: env steps to train to, in total; None: the steps of the run's config.
-        runtime: serial, threads or processes; None: the runtime of the run. With lag exact the result has the same
-            bits in each. A hogwild run can only be resumed in hogwild, and other runs cannot be resumed in hogwild.
+        runtime: serial, threads, processes or ray; None: the runtime of the run. With lag exact the result has the
+            same bits in each. A hogwild run can only be resumed in hogwild, and other runs cannot be resumed in
+            hogwild.
         checkpoint: latest, best or step-<12 digits>. A best checkpoint that has only weights is refused.
         callbacks: as for `train`.
         progress: as for `train`.
