@@ -446,8 +446,20 @@ def test_the_python_export_function_writes_and_checks_a_file(runs, tmp_path):
         package.export(runs["sac"], exported.file, format="torchscript")
     with pytest.raises(package.ConfigError, match=r"a/b is a folder: pass --out .*a/b/policy"):
         package.export(runs["sac"], tmp_path / "a/b")
-    with pytest.raises(package.ConfigError, match=r"unknown format 'onx'. Did you mean 'onnx'\?"):
-        package.export(runs["sac"], tmp_path / "c", format="onx")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("file", "named", "words"),
+    [
+        ("c", "onx", r"unknown format 'onx'. Did you mean 'onnx'\?"),
+        ("c.onnx", "foo", "unknown format 'foo'"),
+        ("c", 5, 'format is 5, but the name of a format is expected: pass format="onnx"'),
+        ("c", ["onnx"], r"format is \['onnx'\], but the name of a format is expected"),
+    ],
+)
+def test_a_format_that_does_not_exist_is_refused(file: str, named: Any, words: str, runs, tmp_path):
+    with pytest.raises(package.ConfigError, match=words):
+        package.export(runs["sac"], tmp_path / file, format=named)
 
 
 def test_an_export_that_cannot_be_written_leaves_no_file(runs, tmp_path):

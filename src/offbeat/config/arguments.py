@@ -64,6 +64,7 @@ _KINDS = {
     "float": _Kind(_is_number, "a number", "0.5", float),
     "bool": _Kind(is_bool, "True or False", "True", bool),
     "str": _Kind(lambda value: isinstance(value, str), "text", '"..."'),
+    "FormatName": _Kind(lambda value: isinstance(value, str), "the name of a format", '"onnx"'),
     "GivenPath": _Kind(lambda value: isinstance(value, str | os.PathLike), "a path", '"runs/first"'),
     "GivenPolicies": _Kind(
         lambda value: callable(value) or isinstance(value, str | os.PathLike | Mapping),

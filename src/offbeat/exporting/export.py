@@ -67,9 +67,9 @@ def _default_file(run: GivenPath, policy: str | None, file_format: FormatName) -
 
 
 def _require_suffix(file: Path, file_format: str) -> None:
-    """Refuse a file with the suffix of another format."""
+    """Refuse a file with the suffix of another format. Unknown formats are refused later."""
     other = next((name for name, suffix in SUFFIXES.items() if suffix == file.suffix.lower()), file_format)
-    if other != file_format:
+    if other != file_format and file_format in SUFFIXES:
         raise ConfigError(
             f"{file} has the suffix of {other}, but the format is {file_format}: pass --format {other}, or another "
             "suffix with --out"
