@@ -193,6 +193,13 @@ class MoreRowsA2C(A2C):
         return super().estimate(batch, values)._replace(value_targets=values)
 
 
+class ArraysA2C(A2C):
+    """Returns arrays of NumPy."""
+
+    def estimate(self, batch: Batch, values: Tensor) -> Any:
+        return Targets(*(each.numpy() for each in super().estimate(batch, values)))  # type: ignore[arg-type]
+
+
 class ForgottenMinibatchesPPO(PPO):
     """Does not return what it calls."""
 
@@ -234,7 +241,8 @@ class NoKLPPO(PPO):
     ("own", "settings", "words"),
     [
         (BareAdvantagesA2C, ON_POLICY, r"\.estimate returned a Tensor, but Targets.*\[32, 8\] is expected"),
-        (MoreRowsA2C, ON_POLICY, r"\.estimate returned Targets of the shapes \[32, 8\] and \[33, 8\], but Targets"),
+        (MoreRowsA2C, ON_POLICY, r"\.estimate returned Targets of a Tensor \[32, 8\] and a Tensor \[33, 8\], but"),
+        (ArraysA2C, ON_POLICY, r"\.estimate returned Targets of a ndarray \[32, 8\] and a ndarray \[32, 8\], but"),
         (ForgottenMinibatchesPPO, ON_POLICY, r"\.minibatches returned a NoneType, but an iterator .*`yield minibatch`"),
         (ForgottenMetricsDQN, REPLAY, r"\.finish returned a NoneType, but a dict of metrics is expected"),
         (ForgottenMetricsA2C, ON_POLICY, r"\.policy_loss returned a NoneType, but a dict of metrics is expected"),

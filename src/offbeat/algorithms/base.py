@@ -321,18 +321,22 @@ def require_targets(result: object, shape: torch.Size, method: Callable[..., Any
     """Return the result of `estimate`, which may be the user's; `shape`: that of a batch, [T, B].
 
     Raises:
-        RunFailed: it is no `Targets`, or has tensors of other shapes.
+        RunFailed: it is no `Targets`, or has no tensors, or tensors of other shapes.
     """
     given = f"a {type(result).__name__}"
     if isinstance(result, Targets):
-        shapes = [list(getattr(tensor, "shape", ())) for tensor in result]
-        if shapes == [list(shape)] * 2:
+        if all(isinstance(each, torch.Tensor) and each.shape == shape for each in result):
             return result
-        given = f"Targets of the shapes {' and '.join(map(str, shapes))}"
+        given = f"Targets of {' and '.join(map(_described, result))}"
     raise RunFailed(
         f"{name_of(method)} returned {given}, but Targets(advantages, value_targets), a class of "
         f"offbeat.losses.advantages, with two tensors [T, B] = {list(shape)} is expected"
     )
+
+
+def _described(each: object) -> str:
+    shape = f" {list(each.shape)}" if isinstance(each, torch.Tensor | np.ndarray) else ""
+    return f"a {type(each).__name__}{shape}"
 
 
 def require_metrics(metrics: object, method: Callable[..., Any]) -> None:
