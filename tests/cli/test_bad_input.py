@@ -241,6 +241,7 @@ COMBINATIONS = [
     train("--set learning_rate_schedule=kl", 2, "--set kl_target=0.01"),
     train("--set action_distribution=squashed", 2, "action_distribution=auto"),
     Row("train ppo Pendulum-v1 --set exploration=symmetric_kl entropy_coef=0.01", 2, ["exploration=entropy"]),
+    train("--set kernels=numba exploration=symmetric_kl", 2, "numba, which supports only exploration=entropy, but"),
     Row("train ppo Pendulum-v1 --preset ppo-cartpole-v1 --run-dir kept", 2, ["kept exists", "--run-dir"]),
 ]
 LATE = {"envs_per_actor": 2, "unroll_length": 512, "steps": 4096}

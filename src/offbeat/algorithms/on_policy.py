@@ -434,8 +434,9 @@ def _require_kernels(algorithm: OnPolicy[Any], fast: OnPolicyFastPath | None, de
     if kernels not in ("numpy", getattr(fast, "kernels", "numpy")):
         raise ConfigError(
             f"kernels is {kernels}, but {type(algorithm).__name__} has no such gradients for this policy on the device "
-            f"{device}: only PPO, A2C and IMPALA themselves have them, on a CPU, for a plain MLP of which policy and "
-            "critic have one each, and one discrete action or Gaussian box actions. Pass --set kernels=numpy"
+            f"{device}: only PPO, A2C and IMPALA themselves have them, on a CPU, with exploration=entropy, for a plain "
+            "MLP of which policy and critic have one each, one discrete action without masks or Gaussian box actions, "
+            "and an env without rows without a decision. Pass --set kernels=numpy"
         )
 
 

@@ -97,6 +97,11 @@ class OnPolicyConfig(NetworkConfig):
         Raises:
             ConfigError: they do; the message has the arithmetic and the remedy.
         """
+        if self.kernels == "numba" and self.exploration != "entropy":
+            raise ConfigError(
+                f"kernels is numba, which supports only exploration=entropy, but exploration is {self.exploration}: "
+                "pass --set kernels=numpy, or --set exploration=entropy"
+            )
         if self.passes > 1 and runtime.entry.workers_learn:
             raise ConfigError(
                 f"passes is {self.passes}, which is not supported with runtime={runtime.runtime}: pass another "
