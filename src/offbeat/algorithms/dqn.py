@@ -3,8 +3,9 @@
 A network returns the values of all choices in a state. An update moves the value of the sampled action towards its
 target: the reward plus the discounted value of the next state. That value comes from the ema network, a slow copy of
 the network. The policy selects the choice with the highest value, or with probability epsilon a random one. Epsilon is
-1 until the first update and then decreases over the first part of the run. It is published with the weights, so each
-version has its own epsilon: a run with initial weights from another run acts with theirs until its first update.
+1 until the first update, and decreases over the first part of the run, which includes the warm-up. It is published with
+the weights, so each version has its own epsilon: a run with initial weights from another run acts with theirs until its
+first update.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class DQNConfig(ReplayConfig):
     final_epsilon: Share = 0.05
     """Fraction of random actions at the end; epsilon decreases linearly from 1 to this."""
     exploration_fraction: Share = 0.1
-    """Fraction of `steps` over which epsilon decreases."""
+    """Fraction of `steps` over which epsilon decreases, from env step 0. In a warm-up epsilon is 1: if that is longer,
+    the first update sets epsilon to final_epsilon."""
     activation: Activation = "relu"
     """Activation of the hidden layers; encoders use ReLU."""
     normalize_observations: bool = False
