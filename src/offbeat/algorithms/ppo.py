@@ -1,12 +1,13 @@
 """Proximal Policy Optimization (arXiv:1707.06347), config and algorithm.
 
 The clip limits the ratio of the policy being learned to the *behavior* policy, which acted, and GAE gives the
-advantages. With max_lag > 0 the behavior policy is a few learning steps old. What these steps changed counts towards
-the clip: a row whose ratio they have moved out of it, the way its advantage asks for, moves the policy no further.
+advantages. With max_lag > 0 or passes > 1 the behavior policy may be a few learning steps old. What these steps changed
+counts towards the clip: a row whose ratio they have moved out of it, the way its advantage asks for, moves the policy
+no further.
 
-With clip_reference = proximal and max_lag > 0 the clip limits the ratio to the *proximal* policy instead, the policy at
-the start of the learning step, whose log-probabilities are recomputed (decoupled PPO, arXiv:2110.00641), and V-trace
-gives the advantages, weighted by the ratio of the proximal to the behavior policy.
+With clip_reference = proximal, and max_lag > 0 or passes > 1, the clip limits the ratio to the *proximal* policy
+instead, the policy at the start of the learning step, whose log-probabilities are recomputed (decoupled PPO,
+arXiv:2110.00641), and V-trace gives the advantages, weighted by the ratio of the proximal to the behavior policy.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The kinds of rows in a column (``envs/contract.py``), and how each is used:
 
 * A *decision* is a valid row. Only decisions have a TD error. They bootstrap from the next decision of the column.
-* After a *terminated* decision there is no bootstrap, and a reset row is optional. After a *truncated* decision comes a
-  reset row, which has the true final observation: the decision bootstraps from its value. The trace ends in both cases,
-  by a mask after a termination, and at a reset row because its correction is zero.
+* After a *terminated* decision there is no bootstrap. After a *truncated* decision comes a reset row, which has the
+  true final observation: the decision bootstraps from its value. The trace ends in both cases, by a mask after a
+  termination, and at a reset row because its correction is zero.
 * A *reset row* belongs to no episode: the agent is absent. Several may follow each other. Its value target is its own
   value.
 * In a *row without a decision* the agent had nothing to decide. The row passes the value and the correction of the next
