@@ -338,6 +338,15 @@ def test_an_exported_file_that_disagrees_with_the_policy_is_deleted(encoder, mad
     assert not log.buffer
 
 
+def test_a_network_without_an_encoder_that_cannot_be_exported_blames_no_encoder(tmp_path, monkeypatch):
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a package is too old")
+
+    monkeypatch.setattr(torch.jit, "trace", broken)
+    with pytest.raises(RunFailed, match=r"cannot be exported: the other --format may .*RuntimeError: a package is too"):
+        export_policy(loaded("ppo", "CartPole-v1", {}), tmp_path / "policy", "torchscript")
+
+
 def test_the_cause_of_an_error_of_an_encoder_names_the_encoder():
     ours = RunFailed("encoder own raised KeyError")
     ours.__cause__ = KeyError("scale")

@@ -79,7 +79,7 @@ def compare(policy: LoadedPolicy, run: Runner, largest: int = LARGEST) -> Agreem
         for _ in range(STEPS if spec.recurrent else 1):
             inputs = sample_observations(policy.acting_policy, rows, random, largest)
             values, expected = _expected(policy, inputs, state)
-            found = _found(run, inputs | memory)
+            found = _found(run, inputs | memory, has_own_encoder=spec.has_own_encoder)
             outputs = dict.fromkeys(expected, values)
             if spec.recurrent:
                 expected, memory = expected | {NEXT_STATE: state}, {STATE: found[NEXT_STATE]}
@@ -111,15 +111,17 @@ def _expected(policy: LoadedPolicy, inputs: Tree, state: NDArray[np.float32]) ->
     return values, dict(flattened("action", policy.encode(greedy(spec, values))))
 
 
-def _found(run: Runner, inputs: Tree) -> Tree:
+def _found(run: Runner, inputs: Tree, *, has_own_encoder: bool) -> Tree:
     try:
         with quiet():
             return run(inputs)
     except Exception as error:
         rows = len(next(iter(inputs.values())))
+        remedy = "in your own encoder, use x.shape[0] as the batch size, not len(x)"
+        if not has_own_encoder:
+            remedy = "the other --format may support the network"
         raise RunFailed(
-            f"the file does not run on {rows} observations, and is not saved: in your own encoder, use x.shape[0] as "
-            f"the batch size, not len(x) ({cause_of(error)})"
+            f"the file does not run on {rows} observations, and is not saved: {remedy} ({cause_of(error)})"
         ) from error
 
 

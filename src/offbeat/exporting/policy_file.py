@@ -96,10 +96,9 @@ def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: i
             content = file_format.convert(WholePolicy(policy.acting_policy).eval(), tensors, ports, notes)
             return content, file_format.open(content, ports)
     except Exception as error:
-        raise RunFailed(
-            "the network cannot be exported: your own encoder must not have control flow that depends on the values of "
-            f"tensors; the other --format may support it ({cause_of(error)})"
-        ) from error
+        own = "your own encoder must not have control flow that depends on the values of tensors; "
+        remedy = (own if policy.acting_policy.spec.has_own_encoder else "") + "the other --format may support it"
+        raise RunFailed(f"the network cannot be exported: {remedy} ({cause_of(error)})") from error
 
 
 def _as_text(value: object) -> str:
