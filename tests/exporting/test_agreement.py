@@ -22,10 +22,10 @@ from offbeat.exporting.agreement import TOLERANCE, compare
 from offbeat.exporting.formats import Runner
 from offbeat.exporting.observations import sample_observations
 from offbeat.exporting.policy_file import _ports
+from offbeat.exporting.whole_policy import WholePolicy
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.whole_policy import WholePolicy
 
 SOFT = replace(policy_spec("box", normalize=True), distribution="tanh_gaussian")
 VALUES = replace(policy_spec("discrete", observation="masked"), distribution="epsilon_greedy")

@@ -18,10 +18,10 @@ from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, cause_of, quiet
 from offbeat.exporting.observations import LARGEST, initial_state, sample_observations
+from offbeat.exporting.whole_policy import NEXT_STATE, STATE
 from offbeat.models.actions import greedy
 from offbeat.models.encoders import env_structure
 from offbeat.models.spec import PolicySpec
-from offbeat.models.whole_policy import NEXT_STATE, STATE
 
 TOLERANCE = 1e-5
 """Largest allowed difference between the values of a file and those of the policy: absolute, or relative to the

@@ -12,10 +12,10 @@ import numpy as np
 
 from offbeat.core.choices import sample_choices, write_one_hot
 from offbeat.core.types import Array, Leaf, Tree
+from offbeat.exporting.whole_policy import STATE, input_dtype
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.whole_policy import STATE, input_dtype
 
 LARGEST = 255
 """Largest of the random whole numbers, unless the network or the dtype does not take it."""

@@ -21,9 +21,9 @@ from offbeat.exporting.agreement import Agreement, compare, largest_number
 from offbeat.exporting.format_names import FormatName
 from offbeat.exporting.formats import Format, Port, Ports, Runner, cause_of, format_of, quiet
 from offbeat.exporting.observations import initial_state, sample_observations
+from offbeat.exporting.whole_policy import NEXT_STATE, STATE, WholePolicy, input_dtype, output_dtype
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, input_dtype, output_dtype
 
 
 @dataclass(frozen=True)
