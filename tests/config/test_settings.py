@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from offbeat.algorithms.base import policy_of
 from offbeat.algorithms.dqn import DQNConfig
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.algorithms.returned import policy_of
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings

@@ -30,7 +30,7 @@ from tests.support.trials import ROBOT, policy_for
 from torch import nn
 
 import offbeat as package
-from offbeat.algorithms.base import policy_of
+from offbeat.algorithms.returned import policy_of
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.cli.export import _snippet

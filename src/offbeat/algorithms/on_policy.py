@@ -28,19 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import fast_paths
-from offbeat.algorithms.base import (
-    Batch,
-    LossResult,
-    Minibatch,
-    ParameterGroup,
-    Shard,
-    Stage,
-    require_gradients,
-    require_loss_result,
-    require_other_names,
-    require_scalar,
-    require_targets,
-)
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.batch_network import (
     BatchNetwork,
     Evaluated,
@@ -52,6 +40,13 @@ from offbeat.algorithms.batch_network import (
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
+from offbeat.algorithms.returned import (
+    require_gradients,
+    require_loss_result,
+    require_other_names,
+    require_scalar,
+    require_targets,
+)
 from offbeat.algorithms.rows import (
     critic_only_rows,
     input_gathers,

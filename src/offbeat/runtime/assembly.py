@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from offbeat.algorithms.base import Algorithm, policy_of
+from offbeat.algorithms.base import Algorithm
 from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.algorithms.returned import policy_of
 from offbeat.algorithms.unsaved_tensors import unsaved_warning
 from offbeat.config.config import Config
 from offbeat.config.policies import names_of

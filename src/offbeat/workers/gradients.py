@@ -13,15 +13,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from offbeat.algorithms.base import (
-    Algorithm,
-    LossResult,
-    Minibatch,
-    Shard,
-    Stage,
-    require_gradients,
-    require_loss_result,
-)
+from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, Shard, Stage
+from offbeat.algorithms.returned import require_gradients, require_loss_result
 from offbeat.workers.shard_vectors import VectorLayout
 
 Differentiate = Callable[[Stage], LossResult]

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm, require_minibatches
+from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
+from offbeat.algorithms.returned import require_minibatches
 from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import key_of, stream
 from offbeat.core.types import NOT_ENDED

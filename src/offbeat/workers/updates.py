@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms.base import Algorithm, Minibatch, Stage, name_of, require_metrics
+from offbeat.algorithms.base import Algorithm, Minibatch, Stage
+from offbeat.algorithms.returned import name_of, require_metrics
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
 from offbeat.metrics.checks import metric_value, refused_name
