@@ -28,7 +28,7 @@ from benchmarks.options import new_parser, read_options
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.threads import set_thread_count
 from offbeat.core.types import Leaf
-from offbeat.models.encoders import Convolution, NatureCNN
+from offbeat.models.image_encoders import Convolution, NatureCNN
 from offbeat.models.policy_network import Orthogonal
 
 STACK = Leaf("observation", (84, 84), "uint8", stack=4)

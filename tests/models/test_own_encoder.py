@@ -25,8 +25,8 @@ from offbeat.core.frozen_table import PlainTable
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.actor_critic import ActorCritic
-from offbeat.models.encoders import OwnEncoder
 from offbeat.models.flat import FlatParameters
+from offbeat.models.own_encoder import OwnEncoder
 from offbeat.models.policy_network import Orthogonal, PolicyNetwork
 from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec

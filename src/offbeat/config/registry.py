@@ -186,7 +186,7 @@ ENCODERS: dict[str, EncoderFactory | str] = {}
 GIVEN_ENCODERS: dict[str, EncoderFactory] = {}
 """Encoders that the caller passed to `offbeat.load`, by the encoder's name in the policy."""
 OUR_ENCODERS = ("flat", "simple_cnn", "nature_cnn", "impala_resnet")
-"""Names of the encoders in models/encoders.py."""
+"""Names of the encoders in models/image_encoders.py."""
 INCLUDED_ENCODERS = ("auto", *OUR_ENCODERS)
 """Values of the setting `encoder` that are no code of the user."""
 

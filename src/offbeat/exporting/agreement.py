@@ -20,7 +20,7 @@ from offbeat.exporting.formats import Runner, cause_of, quiet
 from offbeat.exporting.observations import LARGEST, initial_state, sample_observations
 from offbeat.exporting.whole_policy import NEXT_STATE, STATE
 from offbeat.models.actions import greedy
-from offbeat.models.encoders import env_structure
+from offbeat.models.own_encoder import env_structure
 from offbeat.models.spec import PolicySpec
 
 TOLERANCE = 1e-5

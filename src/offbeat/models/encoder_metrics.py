@@ -12,7 +12,7 @@ from torch import nn
 
 from offbeat.core.errors import RunFailed
 from offbeat.core.fields import in_short
-from offbeat.models.encoders import OwnEncoder
+from offbeat.models.own_encoder import OwnEncoder
 
 PREFIX = "encoder/"
 """Prefix of the names of these metrics."""

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from offbeat.models.cores import CORES
 from offbeat.models.dense import Dense, Initializer, Unfilled
-from offbeat.models.encoders import encoders_of
+from offbeat.models.image_encoders import IMAGE_ENCODERS, Encoders
+from offbeat.models.own_encoder import OwnEncoder
 from offbeat.models.spec import PolicySpec
 
 NONE_ENCODED: Mapping[str, Tensor] = MappingProxyType({})
@@ -43,7 +44,7 @@ class Body(nn.Module):
 
     def __init__(self, spec: PolicySpec, init: Initializer) -> None:
         super().__init__()
-        self.encoders = encoders_of(spec, init)
+        self.encoders = _encoders_of(spec, init)
         size = spec.inputs + (self.encoders.features if self.encoders else 0)
         self._depth = len(spec.hidden_sizes)
         for i, units in enumerate(spec.hidden_sizes):
@@ -174,3 +175,12 @@ def shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
     with nullcontext() if spec.has_own_encoder else torch.device("meta"):
         network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
     return tuple((name, tuple(parameter.shape)) for name, parameter in network.named_parameters())
+
+
+def _encoders_of(spec: PolicySpec, init: Initializer) -> Encoders | OwnEncoder | None:
+    """Return the encoders of a policy; None if no leaf needs one."""
+    if not spec.encoded:
+        return None
+    if spec.encoder in IMAGE_ENCODERS:
+        return Encoders(spec.encoded, spec.encoder, init)
+    return OwnEncoder(spec.encoded, spec.encoder, init, spec.encoder_kwargs)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Leaf
-from offbeat.models.encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN, SimpleCNN
+from offbeat.models.image_encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN, SimpleCNN
 from offbeat.models.policy_network import Orthogonal, Uniform
 
 ATARI = Leaf("observation", (84, 84), "uint8", stack=4)
