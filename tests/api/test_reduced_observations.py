@@ -89,11 +89,11 @@ def test_an_exported_file_takes_the_images_of_the_env(run, tmp_path, made_as):
 
 
 def test_a_checkpoint_with_an_impossible_shape_of_images_is_refused(run):
-    from offbeat.models.spec import PolicySpec
+    from offbeat.models.spec_file import read_spec
 
     data = package.load(run, trust_code=True).acting_policy.spec.to_json()
-    assert PolicySpec.from_json(data).to_json() == data
+    assert read_spec(data).to_json() == data
     for wrong in ([5], [48, 64, 4], [48, 64, 30_000, 30_000], [4, 4, 3]):
         changed = [leaf | {"env_shape": wrong} if leaf["env_shape"] else leaf for leaf in data["observation"]]
         with pytest.raises(ConfigError, match="which is not made from"):
-            PolicySpec.from_json(data | {"observation": changed})
+            read_spec(data | {"observation": changed})

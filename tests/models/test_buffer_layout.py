@@ -17,7 +17,7 @@ from offbeat.core.previous_inputs import previous_leaves
 from offbeat.models.buffer_layout import ALIGNMENT, BufferLayout
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import parameter_shapes, published_layout
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 
 shapes = st.lists(st.lists(st.integers(1, 9), max_size=3).map(tuple), min_size=1, max_size=8)
 
@@ -71,18 +71,18 @@ def test_published_parameters_have_the_layout_of_the_start_of_the_flat_buffer(sp
 @examples(60)
 @given(policy_specs() | sac_specs())
 def test_a_policy_spec_is_unchanged_by_json(spec):
-    assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert read_spec(json.loads(json.dumps(spec.to_json()))) == spec
 
 
 def test_the_dtype_of_env_actions_is_unchanged_by_json():
     spec = policy_spec("switches")
-    assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))).action.env_dtype == "int8"
+    assert read_spec(json.loads(json.dumps(spec.to_json()))).action.env_dtype == "int8"
 
 
 def test_a_spec_saved_without_a_uniform_start_has_none():
     data = policy_spec("discrete").to_json()
     del data["uniform_start"]
-    assert PolicySpec.from_json(data) == policy_spec("discrete")
+    assert read_spec(data) == policy_spec("discrete")
 
 
 @pytest.mark.parametrize("action", ["discrete", "box", "tree"])
@@ -90,12 +90,12 @@ def test_a_spec_from_a_file_has_the_previous_inputs_of_its_own_actions(action):
     spec = policy_spec(action)
     leaves = previous_leaves(spec.action, action=True, reward=True)
     spec = replace(spec, observation=(*spec.observation, *leaves))
-    assert PolicySpec.from_json(spec.to_json()) == spec
+    assert read_spec(spec.to_json()) == spec
     for number, leaf in enumerate(leaves, 1):
         wrong = replace(leaf, shape=(*leaf.shape, 1))
         data = replace(spec, observation=(*spec.observation[:number], wrong, *spec.observation[number + 1 :])).to_json()
         with pytest.raises(ConfigError, match=f"{leaf.name} is not the previous action or reward of a policy with its"):
-            PolicySpec.from_json(data)
+            read_spec(data)
 
 
 @examples(40)

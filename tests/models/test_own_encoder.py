@@ -29,7 +29,7 @@ from offbeat.models.flat import FlatParameters
 from offbeat.models.own_encoder import OwnEncoder
 from offbeat.models.policy_network import Orthogonal, PolicyNetwork
 from offbeat.models.published import parameter_shapes
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.models.torch_acting import TorchNetwork
 
 VECTOR = Leaf("observation", (3,), "float32")
@@ -366,7 +366,7 @@ def test_an_encoder_gets_its_arguments_as_plain_lists_and_dicts():
     spec = config.policy_spec(ENV)
     assert dict(parameter_shapes(spec))["policy_body.encoders.module.layer.weight"] == (4, 3)
     assert seen == [(4, {"layers": [1, 2]})] * len(seen) != []
-    again = PolicySpec.from_json(json.loads(json.dumps(spec.to_json())))
+    again = read_spec(json.loads(json.dumps(spec.to_json())))
     assert (again, hash(again)) == (spec, hash(spec))
 
 
@@ -456,4 +456,4 @@ def test_the_remedy_for_the_weights_of_a_policy_has_the_whole_table_of_arguments
 def test_a_policy_file_with_arguments_for_an_included_encoder_is_refused():
     spec = PPOConfig(encoder="flat").policy_spec(ENV)
     with pytest.raises(ConfigError, match="encoder is flat, which has no encoder_kwargs"):
-        PolicySpec.from_json({**spec.to_json(), "encoder_kwargs": {"units": 4}})
+        read_spec({**spec.to_json(), "encoder_kwargs": {"units": 4}})

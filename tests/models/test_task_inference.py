@@ -16,6 +16,7 @@ from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.context_encoder import product_of_gaussians
 from offbeat.models.published import published_layout
 from offbeat.models.spec import TASK_VARIABLE, ContextEncoderSpec, PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.models.task_inference import MIN_VARIANCE, TaskInference
 
 BOX = ActionSpec("box", (2,), low=(-1.0, -1.0), high=(1.0, 1.0))
@@ -45,7 +46,7 @@ def test_a_spec_from_a_file_with_a_context_encoder_and_previous_inputs_is_refuse
     for leaf in previous_leaves(BOX, action=True, reward=True):
         data = make_spec(observation=(*make_spec().observation, leaf)).to_json()
         with pytest.raises(ConfigError, match=f"{leaf.name} is an input, but a context encoder does not support it"):
-            PolicySpec.from_json(data)
+            read_spec(data)
 
 
 class Transitions:
@@ -218,10 +219,10 @@ def test_discrete_actions_are_one_hot_inputs_of_the_context_encoder() -> None:
 
 def test_a_policy_file_with_a_context_encoder_is_read_back_and_checked() -> None:
     spec = make_spec()
-    assert PolicySpec.from_json(spec.to_json()) == spec
+    assert read_spec(spec.to_json()) == spec
     with pytest.raises(ConfigError, match="context encoder supports plain networks"):
-        PolicySpec.from_json(make_spec(normalize=True).to_json())
+        read_spec(make_spec(normalize=True).to_json())
     wrong = spec.to_json()
     wrong["context_encoder"]["latent_size"] = -1
     with pytest.raises(ConfigError, match="latent_size"):
-        PolicySpec.from_json(wrong)
+        read_spec(wrong)

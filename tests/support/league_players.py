@@ -13,6 +13,7 @@ from offbeat.league.average import ActionProbabilities
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_vector
 from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.run_directory.checkpoint import Checkpoint, load
 
 OBSERVATION, MASK = "observation/observation", "observation/action_mask"
@@ -48,7 +49,7 @@ def snapshot_players(run: Path, policy: str = DEFAULT_POLICY) -> list[tuple[int,
 
 
 def _spec(saved: Checkpoint, policy: str) -> PolicySpec:
-    return PolicySpec.from_json(saved.policies[policy].about["policy"])
+    return read_spec(saved.policies[policy].about["policy"])
 
 
 def probabilities_of(players: Mapping[int, ActingPolicy] | ActingPolicy) -> ActionProbabilities:

@@ -16,6 +16,7 @@ from offbeat.core.seeding import stream
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 
@@ -54,7 +55,7 @@ def require_same_actions_from_a_checkpoint(algorithm: Learning) -> None:
     observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
     algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
     for _ in range(2):
-        loaded = policy_of(PolicySpec.from_json(algorithm.spec.to_json()), algorithm.weights())
+        loaded = policy_of(read_spec(algorithm.spec.to_json()), algorithm.weights())
         policy = published(algorithm)
         np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
         ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))

@@ -15,7 +15,8 @@ from offbeat.core.types import EnvSpec
 from offbeat.losses.advantages import Targets
 from offbeat.metrics.checks import refused_name
 from offbeat.metrics.names import is_of_run
-from offbeat.models.spec import PolicySpec, contradictions
+from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import contradictions
 
 
 def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:

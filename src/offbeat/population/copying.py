@@ -18,7 +18,7 @@ import numpy as np
 from offbeat.core.files import sync
 from offbeat.core.types import Tree
 from offbeat.models.published import published_vector
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.run_directory.checkpoint import (
     MANIFEST,
     MANIFEST_WITHOUT_REPLAY,
@@ -65,7 +65,7 @@ def _with_one_learner(
     own: Mapping[str, Any], donor: Mapping[str, Any], policy: SavedPolicy, optimizer: bool
 ) -> dict[str, Any]:
     """Return the state of one policy of a run with one learner."""
-    vector = published_vector(PolicySpec.from_json(policy.about["policy"]), dict(policy.weights))
+    vector = published_vector(read_spec(policy.about["policy"]), dict(policy.weights))
     learner = _learner(own["learner"], donor["learner"], optimizer)
     return {**own, "learner": learner, "versions": {version: vector.copy() for version in own["versions"]}}
 

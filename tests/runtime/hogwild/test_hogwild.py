@@ -37,7 +37,7 @@ from offbeat.api.resume import resume
 from offbeat.api.train import Run
 from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.make import make_envs
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.hogwild import loop
 from offbeat.runtime.hogwild.workforce import HogwildWorkforce
@@ -212,7 +212,7 @@ def test_evaluations_use_a_snapshot_and_best_has_the_evaluated_weights(several):
         pytest.skip("it was not evaluated")
     assert run.metrics["evaluations"] >= 1  # some are left out while another one runs
     best = load(run.path / "checkpoints" / "best")
-    policy = policy_of(PolicySpec.from_json(best.policy["policy"]), best.weights)
+    policy = policy_of(read_spec(best.policy["policy"]), best.weights)
     envs = make_envs("CartPole-v1", min(3, EVALUATION_ENVS), seed=0, role="evaluation")
     result = evaluate({DEFAULT_POLICY: policy}, EvaluationEnvs.of_one(envs), episodes=3, seed=0)
     envs.close()

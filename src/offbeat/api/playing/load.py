@@ -23,6 +23,7 @@ from offbeat.core.types import DEFAULT_POLICY, Tree, policy_key
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
 from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.run_directory.checkpoint import POLICY, WEIGHTS, Checkpoint
 from offbeat.run_directory.checkpoint import load as read_checkpoint
 from offbeat.run_directory.directory import RunDirectory
@@ -155,7 +156,7 @@ def loaded_from(
     """
     name = chosen_policy(saved.policies, policy, where)
     data = dict(saved.policies[name].about)
-    spec = PolicySpec.from_json(data.pop("policy", None))
+    spec = read_spec(data.pop("policy", None))
     trained = build(
         Trained,
         data,

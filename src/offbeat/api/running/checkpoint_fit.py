@@ -71,8 +71,9 @@ def require_policy_fit(
 def _differences(saved: SavedPolicy, policy: PolicyParts, differing: Changed) -> dict[str, str]:
     """Return the differences between a saved policy and the policy of a run: what differs -> a phrase about it."""
     from offbeat.models.spec import PolicySpec
+    from offbeat.models.spec_file import read_spec
 
-    spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec
+    spec, current = read_spec(saved.about.get("policy")), policy.spec
     both = {field.name: (getattr(spec, field.name), getattr(current, field.name)) for field in fields(PolicySpec)}
     differs = {name: tuple(map(in_brief, values)) for name, values in both.items() if values[0] != values[1]}
     arrays = sorted({name for name, _ in _shapes(saved.weights) ^ _shapes(policy.algorithm.weights())})

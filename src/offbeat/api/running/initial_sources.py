@@ -10,7 +10,7 @@ from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import user_path
 from offbeat.core.types import DEFAULT_POLICY, in_brief
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec_file import read_spec
 from offbeat.run_directory.checkpoint import SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
@@ -78,7 +78,7 @@ def _require_spaces(policy: str, config: Config, saved: SavedPolicy, spec: objec
     Raises:
         ConfigError: with the differences.
     """
-    before = PolicySpec.from_json(saved.about.get("policy"))
+    before = read_spec(saved.about.get("policy"))
     both = {name: (getattr(before, name), getattr(spec, name)) for name in OF_ENV}
     differences = [
         f"{name} is {in_brief(old)} there and {in_brief(new)} now" for name, (old, new) in both.items() if old != new
