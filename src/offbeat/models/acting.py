@@ -50,8 +50,6 @@ class ActingNetwork(Protocol):
         ...
 
 
-Renew = Callable[[F32], None]
-"""Writes the newest weights into a vector, in the layout of `published_layout`."""
 MakeNetwork = Callable[[PolicySpec, F32], ActingNetwork]
 """Returns the network that reads its parameters from a published vector."""
 
@@ -212,22 +210,3 @@ def _require_finite(outputs: F32) -> None:
     # One sum finds out, except if the sum of finite outputs is too large.
     if not isfinite(np.add.reduce(outputs, axis=None)) and not np.isfinite(outputs).all():
         raise NetworkFailed(f"the network of the policy returned NaN or infinity. {IF_NOT_FINITE}")
-
-
-class LivePolicy:
-    """A policy that loads the newest weights before each action; other workers change them at the same time."""
-
-    def __init__(self, policy: ActingPolicy, renew: Renew) -> None:
-        self._policy, self._renew = policy, renew
-        self.state_size, self.to_env = policy.state_size, policy.to_env
-
-    def load(self, vector: F32) -> None:
-        self._policy.load(vector)
-
-    def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
-        self._renew(self._policy.vector)
-        return self._policy.act(observation, random, state)
-
-    def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
-        self._renew(self._policy.vector)
-        return self._policy.greedy(observation, state)

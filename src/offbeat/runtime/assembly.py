@@ -13,7 +13,6 @@ from typing import Any
 from offbeat.algorithms.base import Algorithm
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.algorithms.returned import policy_of
-from offbeat.algorithms.unsaved_tensors import unsaved_warning
 from offbeat.config.config import Config
 from offbeat.config.policies import names_of
 from offbeat.config.registry import algorithm_entry
@@ -39,6 +38,7 @@ from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import PacedParts, PacedPolicy, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
+from offbeat.runtime.unsaved_tensors import unsaved_warning
 from offbeat.workers.feed import Feed
 from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
 from offbeat.workers.loader import LoadAhead

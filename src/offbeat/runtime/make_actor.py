@@ -10,8 +10,9 @@ from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.worlds.contract import PoliciesOf
 from offbeat.envs.worlds.make import make_worlds
-from offbeat.models.acting import ActingPolicy, LivePolicy, Renew, make_policy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.runtime.gate import first_ticket
+from offbeat.runtime.live_policy import LivePolicy, Renew
 from offbeat.runtime.plan import ActorSnapshot, Plan, PolicyPlan
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns

@@ -25,7 +25,7 @@ from offbeat.core.seeding import key_of, stream
 from offbeat.core.types import NOT_ENDED
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import PREPARE, PUBLISH, UPDATE, Timings
-from offbeat.models.encoder_metrics import EncoderMetrics
+from offbeat.workers.encoder_metrics import EncoderMetrics
 from offbeat.workers.episodes import sums_and_counts
 from offbeat.workers.feed import Feed, Taken, env_steps_in
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
