@@ -82,11 +82,11 @@ class DiscreteSAC(OffPolicy[DiscreteSACConfig]):
 
     def log_probs(self, minibatch: Minibatch, name: str) -> Tensor:
         """Return the log-probabilities of all choices, [M, choices]; name is observation or next_observation."""
-        return functional.log_softmax(self.forward(self.policy_network.forward_with_state, minibatch, name), dim=1)
+        return functional.log_softmax(self.forward(self.policy_network, minibatch, name), dim=1)
 
     def values(self, networks: Iterable[Any], minibatch: Minibatch, name: str) -> Tensor:
         """Return the values of all choices by each critic, [2, M, choices]."""
-        return torch.stack([self.forward(critic.forward_with_state, minibatch, name) for critic in networks])
+        return torch.stack([self.forward(critic, minibatch, name) for critic in networks])
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch) -> Tensor:

@@ -63,7 +63,7 @@ def test_dqn_updates_equal_those_of_plain_modules_with_torchs_adam(config, weigh
 def test_metrics_describe_the_update():
     algorithm = new_dqn(SMALL)
     minibatch = prepared(algorithm, 8, 0)
-    chosen = algorithm.network(minibatch["observation"]).gather(1, minibatch["action"][:, None])
+    chosen = algorithm.network(minibatch["observation"])[0].gather(1, minibatch["action"][:, None])
     figures = update(algorithm, progress=0.25)
     assert figures["q_mean"] == pytest.approx(chosen.mean().item(), rel=1e-5)
     assert figures["epsilon"] == pytest.approx(1 - 0.95 / 2)
@@ -116,7 +116,7 @@ def test_the_published_policy_computes_the_q_values_of_the_network():
     tensors = {name: torch.from_numpy(leaf) for name, leaf in observation.items()}
     algorithm.finish(tensors)
     seen = algorithm._statistics.normalized(flatten_tensors(algorithm.spec.vectors, tensors))
-    values = algorithm.network(seen).detach().numpy()
+    values = algorithm.network(seen)[0].detach().numpy()
     np.testing.assert_allclose(published(algorithm).forward(observation), values, atol=1e-5)
     np.testing.assert_array_equal(published(algorithm).greedy(observation), values.argmax(1))
 

@@ -722,7 +722,7 @@ class SoftQ(OffPolicy[SoftConfig]):
         return {"q": self.config.learning_rate}
 
     def loss(self, minibatch: Minibatch) -> LossResult:
-        values = self.forward(self.network.forward_with_state, minibatch, "observation")
+        values = self.forward(self.network, minibatch, "observation")
         errors = values.gather(1, minibatch["action"][:, None]).squeeze(1) - minibatch["reward"]
         return LossResult(errors.square().mean(), {})
 

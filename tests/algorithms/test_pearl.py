@@ -104,7 +104,7 @@ def test_an_actor_acts_with_the_task_variable_as_the_learner_does() -> None:
     observation, z = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
     leaves = {"observation": observation, TASK_VARIABLE: z[:, :3]}
     with torch.no_grad():
-        expected = algorithm.policy_network(torch.from_numpy(np.concatenate((observation, z[:, :3]), axis=1)), {})
+        expected = algorithm.policy_network(torch.from_numpy(np.concatenate((observation, z[:, :3]), axis=1)), {})[0]
     np.testing.assert_allclose(acting(algorithm).parameters(leaves), expected.numpy(), rtol=1e-4, atol=1e-6)
 
 

@@ -344,7 +344,7 @@ def test_the_clip_range_follows_its_schedule(schedule, clip):
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 200, 0)
     ppo.start(0.75)
     loss = ppo.stages[0].loss(minibatch).metrics["policy_loss"]
-    ratio = torch.distributions.Categorical(logits=ppo.network(minibatch["observation"]))
+    ratio = torch.distributions.Categorical(logits=ppo.network(minibatch["observation"])[0])
     ratio = (ratio.log_prob(minibatch["action"]) - minibatch["reference_log_prob"]).exp().detach()
     gain = torch.minimum(ratio * minibatch["advantage"], ratio.clamp(1 - clip, 1 + clip) * minibatch["advantage"])
     assert float(loss) == pytest.approx(-gain.mean().item(), rel=1e-5)

@@ -146,9 +146,7 @@ def test_stored_core_states_are_those_computed_from_all_earlier_rows(core, unifo
         ended = torch.from_numpy(~rows["valid"])
         seen = torch.from_numpy(rows["observation"]).flatten(0, 1)
         assert isinstance(policy.network, TorchNetwork)
-        _, state = policy.network.module.forward_with_state(
-            seen, {}, CoreState(torch.from_numpy(rows["initial_state"]), ended)
-        )
+        _, state = policy.network.module(seen, {}, CoreState(torch.from_numpy(rows["initial_state"]), ended))
         assert state is not None
         if ticket + 1 == 15:
             assert not after.any(), "new episodes begin after a cut"

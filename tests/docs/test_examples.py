@@ -258,7 +258,7 @@ def test_the_custom_algorithm_computes_the_targets_of_its_paper(own_algorithm, w
     rows = ("reward", "discount", "action", "observation", "next_observation")
     expected = []
     for reward, discount, action, observation, following in zip(*(minibatch[name] for name in rows), strict=True):
-        values, after = (algorithm.ema_network(seen).double().detach().numpy() for seen in (observation, following))
+        values, after = (algorithm.ema_network(seen)[0].double().detach().numpy() for seen in (observation, following))
         policy, policy_after = (np.exp(v / 0.2) / np.exp(v / 0.2).sum() for v in (values, after))
         sure = max(-1.0, 0.2 * np.log(policy[action]))
         soft = sum(p * (v - 0.2 * np.log(p)) for p, v in zip(policy_after, after, strict=True))
@@ -297,7 +297,7 @@ def test_the_algorithm_from_scratch_computes_the_losses_of_its_paper(discrete_sa
 
 
 def as_numbers(network: Any, row: torch.Tensor) -> NDArray[np.float64]:
-    outputs: NDArray[np.float64] = network(row[None])[0].double().detach().numpy()
+    outputs: NDArray[np.float64] = network(row[None])[0][0].double().detach().numpy()
     return outputs
 
 

@@ -171,7 +171,7 @@ def test_features_of_another_precision_are_converted():
     offbeat.register_encoder("rounded", Rounded)
     spec = PPOConfig(encoder="rounded", hidden_sizes=(4,)).policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
     network = PolicyNetwork(spec, init(), head_gain=1.0)
-    assert network(torch.zeros(2, 0), {"observation": torch.ones(2, 3)}).dtype == torch.float32
+    assert network(torch.zeros(2, 0), {"observation": torch.ones(2, 3)})[0].dtype == torch.float32
 
 
 class Sharing(Linear):
@@ -191,7 +191,7 @@ def test_actors_share_the_parameters_that_an_encoder_shares():
     spec = PPOConfig(encoder="sharing").policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
     network = PolicyNetwork(spec, init(), head_gain=1.0)
     values, observation = FlatParameters(network).values, torch.randn(4, 3)
-    expected = network(torch.zeros(4, 0), {"observation": observation}).detach()
+    expected = network(torch.zeros(4, 0), {"observation": observation})[0].detach()
     outputs = TorchNetwork(spec, values.numpy()).forward(
         np.zeros((4, 0), np.float32), {"observation": observation.numpy()}, None
     )

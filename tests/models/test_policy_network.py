@@ -26,4 +26,4 @@ def test_with_layer_normalization_each_hidden_layer_is_normalized_before_its_act
         x = layer(f"policy_body.{i}", x)
         x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
         x = np.tanh(x * weights[f"policy_body.norms.{i}.weight"] + weights[f"policy_body.norms.{i}.bias"])
-    np.testing.assert_allclose(network(inputs), layer("policy_head", x), atol=1e-5)
+    np.testing.assert_allclose(network(inputs)[0], layer("policy_head", x), atol=1e-5)

@@ -174,7 +174,7 @@ def action_values(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
     algorithm.load_weights(load(run / "checkpoints" / "latest").weights)
     observation = np.stack((ages, np.full(len(ages), 0.5)), axis=1).astype(np.float32)
     with torch.no_grad():
-        return np.asarray(algorithm.network(torch.from_numpy(observation), {}))
+        return np.asarray(algorithm.network(torch.from_numpy(observation), {})[0])
 
 
 @pytest.mark.parametrize("n_step", [1, *thorough(3)])

@@ -142,7 +142,7 @@ class DQN(OffPolicy[DQNConfig]):
             minibatch: as `minibatch` returns it.
             name: 'observation' or 'next_observation'.
         """
-        return self.forward(network.forward_with_state, minibatch, name)
+        return self.forward(network, minibatch, name)
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch) -> Tensor:

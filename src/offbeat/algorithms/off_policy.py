@@ -8,13 +8,13 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.encoded import encoded_of
 from offbeat.algorithms.replay_config import ReplayConfig
-from offbeat.algorithms.sequences import Network, cut_sequences, forward_sequences, sequence_errors, transitions_of
+from offbeat.algorithms.sequences import cut_sequences, forward_sequences, sequence_errors, transitions_of
 from offbeat.algorithms.shards import cut_rows
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
@@ -154,18 +154,19 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             return cut_sequences(minibatch, shards)
         return cut_rows(minibatch, len(minibatch["reward"]), shards)
 
-    def forward(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
+    def forward(self, network: nn.Module, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
         """Return the output of a network for the 'observation' or 'next_observation' of each transition, [M, ...].
 
         Args:
-            network: `Body.forward` or `PolicyNetwork.forward_with_state`.
+            network: a `PolicyNetwork`, or a `Body`.
             minibatch: as `minibatch` returns it.
             name: 'observation' or 'next_observation'.
             stored: whether a core starts with the stored state, which is that of the policy; otherwise with zeros.
         """
         if not self.spec.recurrent:
             encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self.spec.encoded}
-            return network(minibatch[name], encoded, None)[0]
+            output: Tensor = network(minibatch[name], encoded, None)[0]
+            return output
         state = minibatch[INITIAL_STATE] if stored else torch.zeros_like(minibatch[INITIAL_STATE])
         encoded = encoded_of(self.spec, minibatch)
         outputs = forward_sequences(network, minibatch, encoded, state, self.config.rows_before)

@@ -45,7 +45,7 @@ class Networks(NamedTuple):
 
     def distribution_parameters(self, minibatch: Minibatch, name: str) -> Tensor:
         """Return the parameters of the action distributions, [M, outputs], at 'observation' or 'next_observation'."""
-        return self.forward(self.policy.forward_with_state, minibatch, name)
+        return self.forward(self.policy, minibatch, name)
 
     def values(self, critics: Critics, minibatch: Minibatch, name: str, action: Tensor | None = None) -> Tensor:
         """Return the values by critics, [E, M] of actions [M, action_size], without actions [E, M, choices] of all.

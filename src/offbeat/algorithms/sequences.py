@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from offbeat.algorithms.base import Batch, Minibatch, Shard
 from offbeat.algorithms.shards import even_ranges, part_of_columns
 from offbeat.core.types import INITIAL_STATE
 from offbeat.models.policy_network import CoreState
-
-Network = Callable[[Tensor, Mapping[str, Tensor], CoreState | None], tuple[Tensor, Tensor | None]]
-"""`Body.forward` or `PolicyNetwork.forward_with_state`: returns outputs, and with a core its last state."""
 
 LARGEST_ERROR_WEIGHT = 0.9
 """Weight of a sequence's largest error in its priority; the mean error has the rest (eta of R2D2, section 2.3)."""
@@ -43,12 +40,12 @@ def transitions_of(sampled: Batch, *, weighted: bool) -> dict[str, Tensor]:
 
 
 def forward_sequences(
-    network: Network, minibatch: Minibatch, encoded: Mapping[str, Tensor], state: Tensor, burn_in: int
+    network: nn.Module, minibatch: Minibatch, encoded: Mapping[str, Tensor], state: Tensor, burn_in: int
 ) -> Tensor:
     """Return the outputs of a network for all rows after the burn-in, [(T + 1) * B, ...]. The burn-in has no gradient.
 
     Args:
-        network: the network.
+        network: a `PolicyNetwork`, or a `Body`.
         minibatch: with observation [(L + 1) * B, inputs] and resets [L + 1, B].
         encoded: the leaves with an encoder, leaf -> [(L + 1) * B, ...].
         state: the core's state before the first row, [B, state_size].
@@ -60,10 +57,10 @@ def forward_sequences(
         with torch.no_grad():
             before = {name: leaf[:first] for name, leaf in encoded.items()}
             _, after = network(minibatch["observation"][:first], before, CoreState(state, resets[:burn_in]))
-        assert after is not None
         state = after
     rows = {name: leaf[first:] for name, leaf in encoded.items()}
-    return network(minibatch["observation"][first:], rows, CoreState(state, resets[burn_in:]))[0]
+    outputs: Tensor = network(minibatch["observation"][first:], rows, CoreState(state, resets[burn_in:]))[0]
+    return outputs
 
 
 def sequence_errors(errors: Tensor, column: Tensor, columns: int) -> Tensor:

@@ -56,7 +56,7 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
     @torch.no_grad()
     def targets(self, minibatch: Minibatch) -> Tensor:
         config, networks = self.config, self.networks
-        output = self.forward(self._ema_policy_network.forward_with_state, minibatch, "next_observation")
+        output = self.forward(self._ema_policy_network, minibatch, "next_observation")
         action = losses.smoothed_actions(
             output.tanh(), minibatch["next_noise"], config.target_policy_noise, config.target_noise_clip
         )

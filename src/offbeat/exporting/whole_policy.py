@@ -67,7 +67,7 @@ class WholePolicy(nn.Module):
         }
         encoded = {leaf.name: _as_stored(leaf, leaves[leaf.name]) for leaf in self._spec.encoded}
         core_state = CoreState.of_one_row(inputs[-1]) if self._spec.recurrent else None
-        parameters, state = self.network.forward_with_state(self._inputs_of(leaves, rows), encoded, core_state)
+        parameters, state = self.network(self._inputs_of(leaves, rows), encoded, core_state)
         actions = self.action(parameters, leaves.get(self._spec.mask or ""))
         return actions if state is None else (*actions, state)
 

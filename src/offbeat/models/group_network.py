@@ -64,7 +64,7 @@ class GroupNetwork:
         inputs = {name: self._moved(tensor[:rows]) for name, tensor in self._host.items()}
         encoded = {name.removeprefix(ENCODED): each for name, each in inputs.items() if name.startswith(ENCODED)}
         core_state = CoreState.of_one_row(inputs[STATE]) if STATE in inputs else None
-        outputs, state = self._module.forward_with_state(inputs[INPUTS], encoded, core_state)
+        outputs, state = self._module(inputs[INPUTS], encoded, core_state)
         results = {OUTPUTS: outputs} if state is None else {OUTPUTS: outputs, STATE: state}
         return {name: tensor.cpu().numpy() for name, tensor in results.items()}
 

@@ -95,20 +95,15 @@ class PolicyNetwork(nn.Module):
 
     def forward(
         self, inputs: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, core_state: CoreState | None = None
-    ) -> Tensor:
-        """Return the parameters of the action distribution, [M, outputs].
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the parameters of the action distribution, [M, outputs], and with a core its state after the last row,
+        [B, state_size].
 
         Args:
             inputs: [M, inputs], the leaves without an encoder, normalised and joined.
             encoded: the leaves with an encoder, leaf -> [M, *stacked_shape], with the env's values.
             core_state: the input state of the core, if there is one: M is then T * B rows in temporal order.
         """
-        return self.forward_with_state(inputs, encoded, core_state)[0]
-
-    def forward_with_state(
-        self, inputs: Tensor, encoded: Mapping[str, Tensor], core_state: CoreState | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the result of `forward`, and with a core its state after the last row, [B, state_size]."""
         with self.precision():
             features, state = self.policy_body(inputs, encoded, core_state)
         head: Tensor = self.policy_head(features.float())

@@ -27,7 +27,8 @@ class TorchNetwork:
     def forward(self, inputs: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
         encoded = {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in self._spec.encoded}
         core_state = self._core_state(state)
-        parameters, next_state = self.module.forward_with_state(torch.from_numpy(inputs), encoded, core_state)
+        parameters: Tensor
+        parameters, next_state = self.module(torch.from_numpy(inputs), encoded, core_state)
         if state is not None and next_state is not None:
             state[...] = next_state.numpy()
         return parameters.numpy()
