@@ -16,7 +16,6 @@ from tests.reference.analytic_gradients import (
     assert_near,
 )
 
-from offbeat.algorithms.sac_temperature import Temperature
 from offbeat.fastpath.sac_gradients import SACGradients
 
 
@@ -70,13 +69,13 @@ def test_prefetched_actions_are_used_only_for_their_minibatch_and_policy(network
         assert_near(networks.policy.gradients, ExpectedOfSAC(networks, minibatch).policy_gradient)
 
 
-def test_changed_temperatures_are_used(networks):
+def test_changed_temperatures_are_used(networks, monkeypatch):
     fast, minibatch = SACSide().fast(networks), networks.minibatch(6)
     expected = ExpectedOfSAC(networks, minibatch)
     fast.critic_gradients(minibatch)
     fast.policy_gradients(minibatch)
     assert_as_autograd(networks, fast, minibatch, expected)
-    networks.algorithm.temperature = Temperature(2.0, "cpu")
+    monkeypatch.setattr(networks.algorithm, "temperature", lambda: torch.tensor(2.0))
     (critic, *_), (policy, metrics, _) = fast.critic_gradients(minibatch), fast.policy_gradients(minibatch)
     assert critic != pytest.approx(expected.critic_loss)
     assert policy == pytest.approx(expected.policy_loss - (2.0 - ALPHA) * float(metrics["entropy"]), rel=1e-5)

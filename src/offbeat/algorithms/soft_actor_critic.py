@@ -17,7 +17,7 @@ from offbeat.algorithms.base import LossResult, Minibatch, Stage
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic, ReplayFastPath
 from offbeat.algorithms.sac_config import TARGET_ENTROPY_FRACTION, SoftActorCriticConfig
 from offbeat.algorithms.sac_heads import BoxHeads, ChoiceHeads, Heads
-from offbeat.algorithms.sac_temperature import make_temperature
+from offbeat.algorithms.sac_temperature import Temperature
 from offbeat.losses import sac as losses
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import Storage
@@ -45,7 +45,7 @@ class SoftActorCritic(ReplayActorCritic[SoftSettings, SoftFastPath], Generic[Sof
     # --- networks -------------------------------------------------------------------------------------------
 
     def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
-        self.temperature = make_temperature(self.config, self.device, TEMPERATURE, storage)
+        self.temperature = Temperature(self.config, self.device, TEMPERATURE, storage)
         self._target_entropy = self.config.entropy_target_of(self.spec)
         box = self.spec.action.kind == "box"
         self.heads: Heads = BoxHeads(self.networks, self.spec.action_size) if box else ChoiceHeads(self.networks)
