@@ -26,7 +26,8 @@ from offbeat.algorithms.off_policy import OffPolicy
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.core.fields import Bound, Positive
 from offbeat.core.types import EnvSpec
-from offbeat.models.flat import FlatParameters, frozen
+from offbeat.models.ema import EmaCopy
+from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import PolicyNetwork, Uniform
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
@@ -58,8 +59,7 @@ class DiscreteSAC(OffPolicy[DiscreteSACConfig]):
         self.critic_networks = nn.ModuleList([self.make_network(generator) for _ in range(2)])
         self.policy = FlatParameters(self.policy_network, "policy", storage)
         self.critics = FlatParameters(self.critic_networks, "critics", storage)
-        self.ema = storage.register("ema_critics", self.critics.values.clone())
-        self.ema_networks = frozen(self.critic_networks, self.critics.layout.views(self.ema))
+        self.ema = EmaCopy(self.critic_networks, self.critics, "ema_critics", storage)
         self.uniform = storage.register("uniform", torch.ones(1))
         self.published_extras = {"uniform": self.uniform}  # published: actions are uniform while it is 1
         self.groups = {
@@ -92,7 +92,7 @@ class DiscreteSAC(OffPolicy[DiscreteSACConfig]):
     def targets(self, minibatch: Minibatch) -> Tensor:
         """Return ``r + discount * E[min Q(s', a') - temperature log pi(a'|s')]``, [M]; discount is 0 at the end."""
         log_probs = self.log_probs(minibatch, "next_observation")
-        values = self.values(self.ema_networks, minibatch, "next_observation").amin(0)
+        values = self.values(self.ema.network, minibatch, "next_observation").amin(0)
         soft_values = (log_probs.exp() * (values - self.config.temperature * log_probs)).sum(1)
         targets: Tensor = minibatch["reward"] + minibatch["discount"] * soft_values
         return targets
@@ -118,7 +118,7 @@ class DiscreteSAC(OffPolicy[DiscreteSACConfig]):
 
     def after_critics(self, result: LossResult) -> None:
         self.store_errors(result)  # for prioritized
-        self.ema.lerp_(self.critics.values, self.config.ema_rate)
+        self.ema.step(self.config.ema_rate)
 
     def after_policy(self, result: LossResult) -> None:  # noqa: ARG002
         self.uniform.zero_()  # the warm-up has ended
@@ -126,8 +126,7 @@ class DiscreteSAC(OffPolicy[DiscreteSACConfig]):
     def arrays(self) -> dict[str, Tensor]:
         """Name all that is learned. The three networks have parameters of the same names, so two get prefixes."""
         critics = {f"critics.{name}": view for name, view in self.critics.arrays().items()}
-        ema = {f"ema_critics.{name}": view for name, view in self.critics.layout.views(self.ema).items()}
-        return {**self.policy.arrays(), **critics, **ema, **self.published_extras}
+        return {**self.policy.arrays(), **critics, **self.ema.arrays("ema_critics."), **self.published_extras}
 
 
 offbeat.register_algorithm("discrete_sac", DiscreteSAC, "SAC for discrete actions, arXiv:1910.07207")

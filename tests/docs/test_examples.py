@@ -288,7 +288,7 @@ def test_the_algorithm_from_scratch_computes_the_losses_of_its_paper(discrete_sa
     for reward, discount, action, observation, following in zip(*(minibatch[name] for name in rows), strict=True):
         policy, after = (probabilities(discrete_sac.policy_network, seen) for seen in (observation, following))
         values = np.array([as_numbers(critic, observation) for critic in discrete_sac.critic_networks])
-        slow = np.min([as_numbers(critic, following) for critic in discrete_sac.ema_networks], axis=0)
+        slow = np.min([as_numbers(critic, following) for critic in discrete_sac.ema.network], axis=0)
         soft = sum(p * (v - 0.2 * np.log(p)) for p, v in zip(after, slow, strict=True))
         critic_errors += list((values[:, action] - float(reward) - float(discount) * soft) ** 2)
         policy_losses.append(sum(p * (0.2 * np.log(p) - v) for p, v in zip(policy, values.min(0), strict=True)))

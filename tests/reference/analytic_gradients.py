@@ -56,7 +56,7 @@ class Networks:
         self.spec = PolicySpec(leaves, box, hidden, activation, distribution, normalize=False)
         settings: Any = replace(config, critics=critics, layer_norm=layer_norm)
         self.algorithm = algorithm = algorithm_class(settings, self.spec, seed=seed)
-        self.policy, self.critics, self.ema = algorithm.policy, algorithm.critics, algorithm.ema_critics
+        self.policy, self.critics, self.ema = algorithm.policy, algorithm.critics, algorithm.ema_critics.values
         generator = torch.Generator().manual_seed(seed)
         for parameter in (*algorithm.critic_network.scales, *algorithm.critic_network.shifts):
             parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
@@ -68,7 +68,7 @@ class Networks:
     @property
     def ema_policy(self) -> Tensor:
         assert isinstance(self.algorithm, TD3)
-        return self.algorithm.ema_policy
+        return self.algorithm.ema_policy.values
 
     def slow_copies(self) -> list[tuple[FlatParameters, Tensor]]:
         """Return parameters and their slow copy, flat."""

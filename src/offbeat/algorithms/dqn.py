@@ -25,7 +25,8 @@ from offbeat.core.fields import Bound, Count, Positive, Share
 from offbeat.core.types import EnvSpec
 from offbeat.losses import dqn as losses
 from offbeat.models.distributions import masked
-from offbeat.models.flat import FlatParameters, frozen
+from offbeat.models.ema import EmaCopy
+from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import PolicyNetwork, Uniform
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
@@ -95,8 +96,8 @@ class DQN(OffPolicy[DQNConfig]):
         config = self.config
         self.network = self.make_network(generator).to(self.device)
         self.policy = FlatParameters(self.network, Q, storage)
-        self._ema = storage.register("ema_q", self.policy.values.clone())
-        self.ema_network = frozen(self.network, self.policy.layout.views(self._ema))
+        self._ema = EmaCopy(self.network, self.policy, "ema_q", storage)
+        self.ema_network = self._ema.network
         self._updates = storage.register("updates", torch.zeros(1, dtype=torch.int64))
         """Number of updates of these weights: initial weights from another run bring theirs."""
         self.published_extras = {"epsilon": storage.register("epsilon", torch.ones(1))}
@@ -162,8 +163,7 @@ class DQN(OffPolicy[DQNConfig]):
         updates = int(self._updates) + 1  # the host waits here only if lock-free workers share the tensor on a GPU
         self._updates.fill_(updates)
         if updates % self.config.ema_every == 0:
-            self._ema.lerp_(self.policy.values, self.config.ema_rate)
+            self._ema.step(self.config.ema_rate)
 
     def arrays(self) -> dict[str, Tensor]:
-        ema = self.policy.layout.views(self._ema, "ema_")
-        return {**self.policy.arrays(), **ema, **self.published_extras, "updates": self._updates}
+        return {**self.policy.arrays(), **self._ema.arrays("ema_"), **self.published_extras, "updates": self._updates}

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.ema_critics import EmaCritics
-from offbeat.algorithms.replay_actor_critic import ReplayFastPath
+from offbeat.algorithms.replay_actor_critic import ReplayActorCritic, ReplayFastPath
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.types import Array
 from offbeat.losses import td3 as losses
 from offbeat.models.critics import first_critic
-from offbeat.models.flat import FlatParameters, frozen
+from offbeat.models.ema import EmaCopy
+from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import Storage
 
 
-class TD3(EmaCritics[TD3Config, ReplayFastPath]):
+class TD3(ReplayActorCritic[TD3Config, ReplayFastPath]):
     """See the module's docstring."""
 
     config_class = TD3Config
@@ -32,9 +32,8 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
     # --- networks -------------------------------------------------------------------------------------------
 
     def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
-        self.ema_policy = storage.register("ema_policy", self.policy.values.clone())
-        """[size]: the slow copy of `policy.values`."""
-        self._ema_policy_network = frozen(self.policy_network, self.policy.layout.views(self.ema_policy))
+        self.ema_policy = EmaCopy(self.policy_network, self.policy, "ema_policy", storage)
+        self.ema_critics = EmaCopy(self.critic_network, self.critics, "ema_critics", storage)
         self._exploration_noise = storage.register("exploration_noise", torch.tensor([self.config.exploration_noise]))
         """[1]: the published standard deviation of exploration."""
         self.published_extras["exploration_noise"] = self._exploration_noise
@@ -50,17 +49,23 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
         noise = random.standard_normal((rows, self.spec.action_size), dtype=np.float32)
         return {"next_noise": torch.from_numpy(noise)}
 
+    def critic_loss(self, minibatch: Minibatch) -> LossResult:
+        targets = self.targets(minibatch)
+        return self.loss_of_values(self.values(minibatch), targets, minibatch)
+
     def values(self, minibatch: Minibatch) -> Tensor:
+        """Return the critics' values of the recorded actions, [critics, M]."""
         return self.networks.values(self.networks.critics, minibatch, "observation", minibatch["action"])
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch) -> Tensor:
+        """Return the targets of the critics, [M], without gradients."""
         config, networks = self.config, self.networks
-        output = self.forward(self._ema_policy_network, minibatch, "next_observation")
+        output = self.forward(self.ema_policy.network, minibatch, "next_observation")
         action = losses.smoothed_actions(
             output.tanh(), minibatch["next_noise"], config.target_policy_noise, config.target_noise_clip
         )
-        next_values = networks.values(self.ema_critic_network, minibatch, "next_observation", action)
+        next_values = networks.values(self.ema_critics.network, minibatch, "next_observation", action)
         return losses.clipped_targets(minibatch["reward"], minibatch["discount"], next_values)
 
     def policy_loss(self, minibatch: Minibatch) -> LossResult:
@@ -72,8 +77,8 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
 
     def after_policy(self, result: LossResult) -> None:
         super().after_policy(result)
-        self.update_ema_critics()
-        self.ema_policy.lerp_(self.policy.values, self.config.ema_rate)
+        self.ema_critics.step(self.config.ema_rate)
+        self.ema_policy.step(self.config.ema_rate)
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
@@ -82,4 +87,4 @@ class TD3(EmaCritics[TD3Config, ReplayFastPath]):
         self._exploration_noise.fill_(self.config.exploration_noise)  # the weights may be of a run with another value
 
     def more_arrays(self) -> dict[str, Tensor]:
-        return {**self.policy.layout.views(self.ema_policy, "ema_"), **super().more_arrays()}
+        return {**self.ema_policy.arrays("ema_"), **self.ema_critics.arrays("ema_critics."), **super().more_arrays()}

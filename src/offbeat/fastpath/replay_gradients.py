@@ -21,8 +21,9 @@ import numpy as np
 import torch
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.ema_critics import EmaCritics
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic, ReplayFastPath
+from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.td3 import TD3
 from offbeat.core.types import F32
 from offbeat.fastpath.layer_norm_mlp import LayerNormMLP
 from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays, Operators
@@ -47,14 +48,14 @@ class LayersOfNetworks(NamedTuple):
     operators: Operators
 
     @classmethod
-    def with_ema(cls, algorithm: EmaCritics[Any, Any], operators: Operators | None) -> LayersOfNetworks:
+    def with_ema(cls, algorithm: SAC | TD3, operators: Operators | None) -> LayersOfNetworks:
         """Return the networks of an algorithm with ema critics; without operators, with the fastest on this machine."""
         spec, policy, critics = algorithm.spec, algorithm.policy, algorithm.critics
         return cls(
             spec,
             layers_of(spec, policy.layout, policy.values.numpy()),
             critic_layers(critics.layout, critics.values.numpy()),
-            critic_layers(critics.layout, algorithm.ema_critics.numpy()),
+            critic_layers(critics.layout, algorithm.ema_critics.values.numpy()),
             operators or fastest_operators(),
         )
 

@@ -92,7 +92,7 @@ class TD3Gradients(ReplayGradients[TD3Workspace]):
     def __init__(self, algorithm: TD3, operators: Operators | None = None) -> None:
         """Use these operators; None: the fastest on this machine."""
         config = algorithm.config
-        self._ema_policy = layers_of(algorithm.spec, algorithm.policy.layout, algorithm.ema_policy.numpy())
+        self._ema_policy = layers_of(algorithm.spec, algorithm.policy.layout, algorithm.ema_policy.values.numpy())
         self._smoothing = Smoothing(config.target_policy_noise, config.target_noise_clip)
         super().__init__(algorithm, LayersOfNetworks.with_ema(algorithm, operators))
 
