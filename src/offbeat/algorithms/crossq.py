@@ -14,11 +14,11 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.crossq_config import CrossQConfig
+from offbeat.algorithms.sac_heads import sampled_actions
 from offbeat.algorithms.soft_actor_critic import SoftActorCritic
 from offbeat.losses import sac as losses
 from offbeat.models.batch_norm import RunningMoments
 from offbeat.models.batch_norm_critics import BatchNormCritics
-from offbeat.models.distributions import TanhGaussian
 from offbeat.models.flat import FlatParameters
 from offbeat.models.policy_network import Body, Uniform
 from offbeat.models.storage import Storage
@@ -53,9 +53,11 @@ class CrossQ(SoftActorCritic[CrossQConfig]):
 
     def critic_loss(self, minibatch: Minibatch) -> LossResult:
         """Return the loss of the critics. The outputs have moments too, for `RunningMoments.update`."""
-        action, log_prob = self._next_actions(minibatch)
-        features = [self._features(minibatch, name) for name in ("observation", "next_observation")]
-        both, moments = self.critic_network.learning_pass(torch.cat(features), torch.cat((minibatch["action"], action)))
+        networks, critics = self.networks, self.critic_network
+        with torch.no_grad():
+            action, log_prob = sampled_actions(networks, minibatch, "next_observation", "next_noise")
+        features = [networks.features(critics, minibatch, name) for name in ("observation", "next_observation")]
+        both, moments = critics.learning_pass(torch.cat(features), torch.cat((minibatch["action"], action)))
         values, next_values = both.chunk(2, dim=1)
         targets = self.targets(minibatch, next_values.detach(), log_prob)
         result = self.loss_of_values(values, targets, minibatch)
@@ -73,16 +75,6 @@ class CrossQ(SoftActorCritic[CrossQConfig]):
         """
         rewards, discounts = minibatch["reward"], minibatch["discount"]
         return losses.soft_targets(rewards, discounts, next_values, log_prob, self.temperature())
-
-    @torch.no_grad()
-    def _next_actions(self, minibatch: Minibatch) -> tuple[Tensor, Tensor]:
-        """Return actions sampled at the next observations, [M, action_size], and their log-probability, [M]."""
-        parameters = self.networks.distribution_parameters(minibatch, "next_observation")
-        return TanhGaussian(parameters).sample(minibatch["next_noise"])
-
-    def _features(self, minibatch: Minibatch, name: str) -> Tensor:
-        """Return the critics' features of the observations, [M, F]. Their core starts with zeros."""
-        return self.forward(self.critic_network.body, minibatch, name, stored=False)
 
     def after_critics(self, result: LossResult) -> None:
         super().after_critics(result)

@@ -47,10 +47,15 @@ class Networks(NamedTuple):
         """Return the parameters of the action distributions, [M, outputs], at 'observation' or 'next_observation'."""
         return self.forward(self.policy, minibatch, name)
 
-    def values(self, critics: Critics, minibatch: Minibatch, name: str, action: Tensor | None = None) -> Tensor:
-        """Return the values by critics, [E, M] of actions [M, action_size], without actions [E, M, choices] of all.
+    def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
+        """Return the features of the observations that are an input of critics, [M, F].
 
         The critics' core starts with zeros, because actors store only the state of the policy's core.
+        """
+        return self.forward(critics.body, minibatch, name, stored=False)
+
+    def values(self, critics: Critics, minibatch: Minibatch, name: str, action: Tensor | None = None) -> Tensor:
+        """Return the values by critics, [E, M] of actions [M, action_size], without actions [E, M, choices] of all.
 
         Args:
             critics: the critics, or a copy of them.
@@ -58,7 +63,7 @@ class Networks(NamedTuple):
             name: 'observation' or 'next_observation'.
             action: the actions, if they are an input of the critics.
         """
-        values: Tensor = critics(self.forward(critics.body, minibatch, name, stored=False), action)
+        values: Tensor = critics(self.features(critics, minibatch, name), action)
         return values
 
 

@@ -36,6 +36,18 @@ class Heads(Protocol):
         ...
 
 
+def sampled_actions(networks: Networks, minibatch: Minibatch, name: str, noise: str) -> tuple[Tensor, Tensor]:
+    """Return box actions that are sampled from the policy, [M, action_size], and their log-probability, [M].
+
+    Args:
+        networks: the networks.
+        minibatch: as `minibatch` returns it.
+        name: 'observation' or 'next_observation'.
+        noise: 'noise' or 'next_noise'.
+    """
+    return TanhGaussian(networks.distribution_parameters(minibatch, name)).sample(minibatch[noise])
+
+
 class BoxHeads:
     """For box actions: one action is sampled in each state, and is an input of the critics."""
 
@@ -54,15 +66,13 @@ class BoxHeads:
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, critics: Critics, temperature: Tensor) -> Tensor:
         networks = self._networks
-        parameters = networks.distribution_parameters(minibatch, "next_observation")
-        action, log_prob = TanhGaussian(parameters).sample(minibatch["next_noise"])
+        action, log_prob = sampled_actions(networks, minibatch, "next_observation", "next_noise")
         next_values = networks.values(critics, minibatch, "next_observation", action)
         return losses.soft_targets(minibatch["reward"], minibatch["discount"], next_values, log_prob, temperature)
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         networks = self._networks
-        parameters = networks.distribution_parameters(minibatch, "observation")
-        action, log_prob = TanhGaussian(parameters).sample(minibatch["noise"])
+        action, log_prob = sampled_actions(networks, minibatch, "observation", "noise")
         values = networks.values(networks.frozen, minibatch, "observation", action)
         return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
 
