@@ -46,7 +46,7 @@ class CrossQ(SoftActorCritic[CrossQConfig]):
     def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         sizes = self.critic_network.input_sizes
         self.moments = RunningMoments(sizes, self.config.critics, storage, self.device)
-        for critics in (self.critic_network, self.networks.frozen):
+        for critics in (self.critic_network, self.networks.frozen_critics):
             assert isinstance(critics, BatchNormCritics)
             critics.moments = self.moments
         return super().build_more(generator, storage)

@@ -36,16 +36,16 @@ CRITIC, POLICY = "critic", "policy"
 class Networks(NamedTuple):
     """The policy, and the critics with their copy for the policy's loss."""
 
-    policy: PolicyNetwork
-    critics: Critics
-    frozen: Critics
+    policy_network: PolicyNetwork
+    critic_network: Critics
+    frozen_critics: Critics
     """The critics of the policy's loss, on the same parameter values, but without gradients for them."""
     forward: Callable[..., Tensor]
     """`OffPolicy.forward`."""
 
     def distribution_parameters(self, minibatch: Minibatch, name: str) -> Tensor:
         """Return the parameters of the action distributions, [M, outputs], at 'observation' or 'next_observation'."""
-        return self.forward(self.policy, minibatch, name)
+        return self.forward(self.policy_network, minibatch, name)
 
     def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
         """Return the features of the observations that are an input of critics, [M, F].

@@ -61,7 +61,7 @@ class BoxHeads:
 
     def values(self, minibatch: Minibatch) -> Tensor:
         networks = self._networks
-        return networks.values(networks.critics, minibatch, "observation", minibatch["action"])
+        return networks.values(networks.critic_network, minibatch, "observation", minibatch["action"])
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, critics: Critics, temperature: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class BoxHeads:
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         networks = self._networks
         action, log_prob = sampled_actions(networks, minibatch, "observation", "noise")
-        values = networks.values(networks.frozen, minibatch, "observation", action)
+        values = networks.values(networks.frozen_critics, minibatch, "observation", action)
         return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
 
 
@@ -87,7 +87,7 @@ class ChoiceHeads:
         return {}
 
     def values(self, minibatch: Minibatch) -> Tensor:
-        values = self._networks.values(self._networks.critics, minibatch, "observation")
+        values = self._networks.values(self._networks.critic_network, minibatch, "observation")
         chosen = minibatch["action"][:, None].expand(*values.shape[:2], 1)
         return values.gather(2, chosen).squeeze(2)
 
@@ -102,12 +102,12 @@ class ChoiceHeads:
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = self._log_probs(minibatch, "observation", "mask")
         with torch.no_grad():
-            values = self._networks.values(self._networks.frozen, minibatch, "observation")
+            values = self._networks.values(self._networks.frozen_critics, minibatch, "observation")
             entropy = losses.entropy_of(log_probs)
         return losses.discrete_policy_loss(log_probs, values, temperature), entropy
 
     def _log_probs(self, minibatch: Minibatch, name: str, mask: str) -> Tensor:
         logits = self._networks.distribution_parameters(minibatch, name)
-        if self._networks.policy.spec.mask:
+        if self._networks.policy_network.spec.mask:
             logits = masked(logits, minibatch[mask])
         return functional.log_softmax(logits, dim=1)

@@ -55,7 +55,7 @@ class TD3(ReplayActorCritic[TD3Config, ReplayFastPath]):
 
     def values(self, minibatch: Minibatch) -> Tensor:
         """Return the critics' values of the recorded actions, [critics, M]."""
-        return self.networks.values(self.networks.critics, minibatch, "observation", minibatch["action"])
+        return self.networks.values(self.networks.critic_network, minibatch, "observation", minibatch["action"])
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch) -> Tensor:
@@ -71,7 +71,7 @@ class TD3(ReplayActorCritic[TD3Config, ReplayFastPath]):
     def policy_loss(self, minibatch: Minibatch) -> LossResult:
         networks = self.networks
         action = networks.distribution_parameters(minibatch, "observation").tanh()
-        (values,) = networks.values(networks.frozen, minibatch, "observation", action)
+        (values,) = networks.values(networks.frozen_critics, minibatch, "observation", action)
         loss = losses.policy_loss(values).mean()
         return LossResult(loss, {"policy_loss": loss.detach()})
 
