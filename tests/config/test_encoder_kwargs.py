@@ -11,7 +11,7 @@ import pytest
 from tests.support.own_code import Sized
 
 import offbeat
-from offbeat.algorithms.network import NetworkConfig
+from offbeat.algorithms.network_config import NetworkConfig
 from offbeat.cli import main
 from offbeat.cli.train import Train
 from offbeat.config.assignments import assignments_of, parse_assignments

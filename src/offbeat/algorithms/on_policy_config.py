@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from offbeat.algorithms import fast_paths
-from offbeat.algorithms.network import NetworkConfig
+from offbeat.algorithms.network_config import NetworkConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, NonNegative, Positive, Schedule, Share
