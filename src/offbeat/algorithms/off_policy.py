@@ -239,7 +239,8 @@ _OWN_METHODS = {
 def _require_methods(owner: type[OffPolicy[Any]]) -> None:
     """Refuse a subclass without a method that only it can define."""
     for name, purpose in _OWN_METHODS.items():
-        if getattr(owner, name, None) in (None, getattr(OffPolicy, name, None)):
+        method = getattr(owner, name, None)
+        if method is None or method is getattr(OffPolicy, name, None):
             raise ConfigError(f"{owner.__qualname__} does not define {purpose}")
 
 
