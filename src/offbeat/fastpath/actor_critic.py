@@ -78,29 +78,29 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
-        rows = arrays_of(minibatch)
+        arrays = arrays_of(minibatch)
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
             if isinstance(minibatch, ForwardedRows) and minibatch.call == self._networks.calls:
                 output, values = self._networks.outputs()
                 valid, count = minibatch.valid.numpy(), len(values)
-                result, d_output, d_values = self._loss(output[valid], values[valid], rows)
+                result, d_output, d_values = self._loss(output[valid], values[valid], arrays)
                 self._networks.backward(_scattered(d_output, valid, count), _scattered(d_values, valid, count))
             else:
-                output, values = self._networks.forward(rows["observation"])
-                result, d_output, d_values = self._loss(output, values, rows)
+                output, values = self._networks.forward(arrays["observation"])
+                result, d_output, d_values = self._loss(output, values, arrays)
                 self._networks.backward(d_output, d_values)
         return result
 
-    def _loss(self, output: F32, values: F32, rows: MinibatchArrays) -> tuple[LossResult, F32, F32]:
+    def _loss(self, output: F32, values: F32, arrays: MinibatchArrays) -> tuple[LossResult, F32, F32]:
         """Return the result of `OnPolicy.loss`, and its derivatives by the outputs of the policy, [M, P], and of the
         critic, [M], for these outputs.
         """
         config, entropy_coef = self.algorithm.config, self.algorithm.entropy_coef
-        log_prob = self._head.log_prob(output, rows["action"])
-        advantages = _advantages(rows) if config.normalize_advantages else rows["advantage"]
-        (policy_loss, metrics, outputs), d_log_prob = self.policy_loss(log_prob, advantages, rows)
+        log_prob = self._head.log_prob(output, arrays["action"])
+        advantages = _advantages(arrays) if config.normalize_advantages else arrays["advantage"]
+        (policy_loss, metrics, outputs), d_log_prob = self.policy_loss(log_prob, advantages, arrays)
         d_output, entropy = self._head.backward(d_log_prob, entropy_coef)
-        value_loss, d_values = self.value_loss(values, rows)
+        value_loss, d_values = self.value_loss(values, arrays)
         loss = policy_loss + config.value_coef * value_loss - entropy_coef * entropy
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         result = LossResult(loss, {**losses, **metrics}, outputs)
@@ -108,14 +108,14 @@ class ActorCriticFastPath(Generic[Owner]):
 
     # --- the losses of the algorithm and their derivatives --------------------------------------------------
 
-    def policy_loss(self, log_prob: F32, advantages: F32, rows: MinibatchArrays) -> tuple[LossResult, F32]:  # noqa: ARG002
+    def policy_loss(self, log_prob: F32, advantages: F32, arrays: MinibatchArrays) -> tuple[LossResult, F32]:  # noqa: ARG002
         """Return the result of `OnPolicy.policy_loss`, with a float as the loss, and d loss / d log_prob, [M]."""
         loss, derivative = policy_gradient_loss(log_prob, advantages)
         return LossResult(loss, {}), derivative
 
-    def value_loss(self, values: F32, rows: MinibatchArrays) -> tuple[float, F32]:
+    def value_loss(self, values: F32, arrays: MinibatchArrays) -> tuple[float, F32]:
         """Return the result of `OnPolicy.value_loss`, as a float, and d loss / d values, [M]."""
-        return squared_value_loss(values, rows["value_target"])
+        return squared_value_loss(values, arrays["value_target"])
 
 
 def critic_names(spec: PolicySpec) -> list[str]:
@@ -150,9 +150,9 @@ def squared_value_loss(values: F32, targets: F32) -> tuple[float, F32]:
     return 0.5 * float(error.dot(error)) / rows, error * np.float32(1 / rows)
 
 
-def _advantages(rows: MinibatchArrays) -> F32:
+def _advantages(arrays: MinibatchArrays) -> F32:
     """Return the normalised advantages of a minibatch, [M]; in a shard they are normalised over the whole minibatch."""
-    return rows[NORMALIZED] if NORMALIZED in rows else _normalized(rows["advantage"])
+    return arrays[NORMALIZED] if NORMALIZED in arrays else _normalized(arrays["advantage"])
 
 
 def _normalized(advantages: F32) -> F32:

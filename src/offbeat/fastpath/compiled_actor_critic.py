@@ -66,33 +66,33 @@ class CompiledFastPath(OnPolicyFastPath):
         return with_workspaces.output[: len(x)]
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
-        rows = arrays_of(minibatch)
+        arrays = arrays_of(minibatch)
         if isinstance(minibatch, ForwardedRows) and minibatch.call == self._calls:
             x, forwarded, index = self._x, True, minibatch.valid.numpy()
         else:
-            x, forwarded, index = _f32(rows["observation"]), False, np.arange(len(rows["observation"]))
+            x, forwarded, index = _f32(arrays["observation"]), False, np.arange(len(arrays["observation"]))
         self._calls += 1
         self._sums[:] = 0
-        self._policy_gradients((self._policy.of(len(x)), x, forwarded, index), rows, self._sums[0])
-        self._value_gradients((self._value.of(len(x)), x, forwarded, index), rows, self._sums[1])
+        self._policy_gradients((self._policy.of(len(x)), x, forwarded, index), arrays, self._sums[0])
+        self._value_gradients((self._value.of(len(x)), x, forwarded, index), arrays, self._sums[1])
         return self._result(len(index))
 
-    def _policy_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
+    def _policy_gradients(self, forwarded: Forwarded, arrays: MinibatchArrays, sums: Sums) -> None:
         clip = self._ppo.clip if self._ppo else math.inf
-        normalize, advantages = self._algorithm.config.normalize_advantages, rows["advantage"]
-        if normalize and NORMALIZED in rows:  # a shard
-            normalize, advantages = False, rows[NORMALIZED]
+        normalize, advantages = self._algorithm.config.normalize_advantages, arrays["advantage"]
+        if normalize and NORMALIZED in arrays:  # a shard
+            normalize, advantages = False, arrays[NORMALIZED]
         loss = compiled.PolicyLoss(normalize, self._ppo is not None, clip, self._algorithm.entropy_coef)
-        of_rows = _f32(rows["reference_log_prob"]), _f32(advantages), loss, sums
+        of_rows = _f32(arrays["reference_log_prob"]), _f32(advantages), loss, sums
         if self._log_std:
-            action = _f32(rows["action"]).reshape(len(advantages), -1)
+            action = _f32(arrays["action"]).reshape(len(advantages), -1)
             compiled.gaussian_gradients(*forwarded, action, *of_rows, *self._log_std)
         else:
-            compiled.categorical_gradients(*forwarded, rows["action"].astype(np.int64, copy=False), *of_rows)
+            compiled.categorical_gradients(*forwarded, arrays["action"].astype(np.int64, copy=False), *of_rows)
 
-    def _value_gradients(self, forwarded: Forwarded, rows: MinibatchArrays, sums: Sums) -> None:
+    def _value_gradients(self, forwarded: Forwarded, arrays: MinibatchArrays, sums: Sums) -> None:
         clip = math.inf if self._value_clip is None else self._value_clip
-        of_rows = _f32(rows["proximal_value"]), _f32(rows["value_target"])
+        of_rows = _f32(arrays["proximal_value"]), _f32(arrays["value_target"])
         compiled.value_gradients(*forwarded, *of_rows, clip, self._algorithm.config.value_coef, sums)
 
     def _result(self, rows: int) -> LossResult:

@@ -20,15 +20,15 @@ from offbeat.fastpath.mlp import MinibatchArrays
 class PPOFastPath(ActorCriticFastPath[PPO]):
     """The fast path of PPO."""
 
-    def policy_loss(self, log_prob: F32, advantages: F32, rows: MinibatchArrays) -> tuple[LossResult, F32]:
-        log_ratio = log_prob - rows["reference_log_prob"]
+    def policy_loss(self, log_prob: F32, advantages: F32, arrays: MinibatchArrays) -> tuple[LossResult, F32]:
+        log_ratio = log_prob - arrays["reference_log_prob"]
         return clipped_surrogate(log_ratio, advantages, self.algorithm.clip)
 
-    def value_loss(self, values: F32, rows: MinibatchArrays) -> tuple[float, F32]:
+    def value_loss(self, values: F32, arrays: MinibatchArrays) -> tuple[float, F32]:
         clip = self.algorithm.config.value_clip
         if clip is None:
-            return super().value_loss(values, rows)
-        return clipped_value_loss(values, rows["proximal_value"], rows["value_target"], clip)
+            return super().value_loss(values, arrays)
+        return clipped_value_loss(values, arrays["proximal_value"], arrays["value_target"], clip)
 
 
 def clipped_surrogate(log_ratio: F32, advantages: F32, clip: float) -> tuple[LossResult, F32]:

@@ -169,10 +169,10 @@ class ReplayGradients(ReplayFastPath, Generic[WorkspaceT]):
         result: F32 = np.add.reduce(np.abs(errors), axis=0) / np.float32(len(errors))
         return result
 
-    def _write_critic_gradients(self, rows: MinibatchArrays, first: Step, targets: Callable[[], F32]) -> LossResult:
+    def _write_critic_gradients(self, arrays: MinibatchArrays, first: Step, targets: Callable[[], F32]) -> LossResult:
         """Run the critic stage. Its first step joins s and a, and s' and a'; then `targets` returns y, [M]."""
         workspace = self._workspace
-        weight = rows["weight"] if self._prioritized else workspace.ones
+        weight = arrays["weight"] if self._prioritized else workspace.ones
         self._executor.run(
             first,
             on_both_threads(workspace.evaluate_transitions),
@@ -189,9 +189,9 @@ class ReplayGradients(ReplayFastPath, Generic[WorkspaceT]):
 
     def _as_arrays(self, minibatch: Minibatch) -> MinibatchArrays:
         """Return the minibatch as arrays, and use the buffers of its size."""
-        rows: MinibatchArrays = {name: tensor.numpy() for name, tensor in minibatch.items()}
-        self._workspace = self._workspace_of(len(rows["observation"]))
-        return rows
+        arrays: MinibatchArrays = {name: tensor.numpy() for name, tensor in minibatch.items()}
+        self._workspace = self._workspace_of(len(arrays["observation"]))
+        return arrays
 
     def _workspace_of(self, size: int) -> WorkspaceT:
         """Return the workspace for a number of rows; allocate its buffers if the number is new."""

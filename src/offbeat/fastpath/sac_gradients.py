@@ -51,20 +51,20 @@ class SACWorkspace(Workspace):
 
     # --- critics --------------------------------------------------------------------------------------------
 
-    def sample_next(self, rows: MinibatchArrays) -> None:
+    def sample_next(self, arrays: MinibatchArrays) -> None:
         """Sample actions a' for s'."""
-        observation, noise = rows["next_observation"], rows["next_noise"]
+        observation, noise = arrays["next_observation"], arrays["next_noise"]
         self._next_sampled = self._sampled(self._next_policy, observation, noise, self._joined_next)
 
-    def prepare(self, rows: MinibatchArrays, *, ahead: bool) -> None:
+    def prepare(self, arrays: MinibatchArrays, *, ahead: bool) -> None:
         """Join s and the recorded a. If `ahead`, sample the actions of the policy stage already now."""
-        join(rows["observation"], rows["action"], out=self._joined)
+        join(arrays["observation"], arrays["action"], out=self._joined)
         if ahead:
-            self.sample(rows)
+            self.sample(arrays)
 
-    def sample(self, rows: MinibatchArrays) -> None:
+    def sample(self, arrays: MinibatchArrays) -> None:
         """Sample actions a for s."""
-        self.sampled = self._sampled(self._policy, rows["observation"], rows["noise"], self._joined_sampled)
+        self.sampled = self._sampled(self._policy, arrays["observation"], arrays["noise"], self._joined_sampled)
 
     def _sampled(self, policy: MLP, observation: F32, noise: F32, joined: F32) -> SampledActions:
         """Sample actions with one of the two workspaces, and join the observations and the actions."""
@@ -73,10 +73,10 @@ class SACWorkspace(Workspace):
         join(observation, sampled.action, out=joined)
         return sampled
 
-    def targets(self, rows: MinibatchArrays, alpha: np.float32) -> F32:
+    def targets(self, arrays: MinibatchArrays, alpha: np.float32) -> F32:
         """Return y, [M], from the values of (s', a')."""
         soft_values = self._next_values.min(axis=0) - alpha * self._next_sampled.log_prob
-        targets: F32 = rows["reward"] + rows["discount"] * soft_values
+        targets: F32 = arrays["reward"] + arrays["discount"] * soft_values
         return targets
 
     # --- policy ---------------------------------------------------------------------------------------------
@@ -120,10 +120,10 @@ class SoftGradients(ReplayGradients[SACWorkspace]):
 
     def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients, with y as in `soft_targets`. The minibatch has noise and next_noise."""
-        rows, workspace = self._as_arrays(minibatch), self._workspace
+        arrays, workspace = self._as_arrays(minibatch), self._workspace
         alpha = self._alpha()
-        first = partial(workspace.sample_next, rows), partial(workspace.prepare, rows, ahead=self._sample_ahead)
-        result = self._write_critic_gradients(rows, first, partial(workspace.targets, rows, alpha))
+        first = partial(workspace.sample_next, arrays), partial(workspace.prepare, arrays, ahead=self._sample_ahead)
+        result = self._write_critic_gradients(arrays, first, partial(workspace.targets, arrays, alpha))
         self._sampled_for = minibatch if self._sample_ahead else None
         return result
 
@@ -132,10 +132,10 @@ class SoftGradients(ReplayGradients[SACWorkspace]):
 
         If the smallest value is that of several critics, the first of them gets the gradient. The minibatch has noise.
         """
-        rows, workspace = self._as_arrays(minibatch), self._workspace
+        arrays, workspace = self._as_arrays(minibatch), self._workspace
         alpha = self._alpha()
         if self._sampled_for is not minibatch:
-            workspace.sample(rows)
+            workspace.sample(arrays)
         self._sampled_for = None  # the policy changes after this stage
         self._executor.run(
             on_both_threads(workspace.evaluate),

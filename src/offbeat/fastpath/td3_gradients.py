@@ -53,29 +53,29 @@ class TD3Workspace(Workspace):
         self.policy_values = np.zeros(size, np.float32)
         """[M]: Q_1(s, pi(s))."""
 
-    def prepare(self, thread: int, rows: MinibatchArrays) -> None:
+    def prepare(self, thread: int, arrays: MinibatchArrays) -> None:
         """Select the next actions a' of this thread's half of the rows; join s' and a', s and the recorded a."""
         half = self._halves[thread]
-        observation = rows["next_observation"][half]
+        observation = arrays["next_observation"][half]
         std, clip = self._smoothing
         with ignore_overflow():
             action = np.tanh(self._policies[thread].forward(self._ema_policy, observation))
-            action += np.clip(std * rows["next_noise"][half], -clip, clip)
+            action += np.clip(std * arrays["next_noise"][half], -clip, clip)
             np.clip(action, -1, 1, out=action)
         join(observation, action, out=self._joined_next[half])
-        join(rows["observation"][half], rows["action"][half], out=self._joined[half])
+        join(arrays["observation"][half], arrays["action"][half], out=self._joined[half])
 
-    def targets(self, rows: MinibatchArrays) -> F32:
+    def targets(self, arrays: MinibatchArrays) -> F32:
         """Return y, [M], from the values of (s', a')."""
-        targets: F32 = rows["reward"] + rows["discount"] * self._next_values.min(axis=0)
+        targets: F32 = arrays["reward"] + arrays["discount"] * self._next_values.min(axis=0)
         return targets
 
-    def write_policy_gradients(self, thread: int, rows: MinibatchArrays, gradients: list[Layers]) -> None:
+    def write_policy_gradients(self, thread: int, arrays: MinibatchArrays, gradients: list[Layers]) -> None:
         """Write the policy's gradients from this thread's half of the rows."""
         half, policy, critic = self._halves[thread], self._policies[thread], self._first_critics[thread]
         policy_layers, critic_layers = self._networks.policy, self._networks.critics[0]
         actions = slice(self._networks.spec.inputs, None)
-        observation, joined = rows["observation"][half], self._joined_sampled[half]
+        observation, joined = arrays["observation"][half], self._joined_sampled[half]
         with ignore_overflow():
             action = np.tanh(policy.forward(policy_layers, observation))
             join(observation, action, out=joined)
@@ -101,15 +101,15 @@ class TD3Gradients(ReplayGradients[TD3Workspace]):
 
     def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients, with y as in `losses.td3.clipped_targets`. The minibatch has next_noise."""
-        rows, workspace = self._as_arrays(minibatch), self._workspace
+        arrays, workspace = self._as_arrays(minibatch), self._workspace
         return self._write_critic_gradients(
-            rows, on_both_threads(workspace.prepare, rows), partial(workspace.targets, rows)
+            arrays, on_both_threads(workspace.prepare, arrays), partial(workspace.targets, arrays)
         )
 
     def policy_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of mean(-Q_1(s, pi(s)))."""
-        rows, workspace = self._as_arrays(minibatch), self._workspace
-        self._executor.run(on_both_threads(workspace.write_policy_gradients, rows, self._gradients_of_policy))
+        arrays, workspace = self._as_arrays(minibatch), self._workspace
+        self._executor.run(on_both_threads(workspace.write_policy_gradients, arrays, self._gradients_of_policy))
         self._add_policy_gradients()
         loss = -mean(workspace.policy_values)
         return LossResult(loss, {"policy_loss": loss})
