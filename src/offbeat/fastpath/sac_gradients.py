@@ -116,7 +116,9 @@ class SoftGradients(ReplayGradients[SACWorkspace]):
         """Whether a policy stage with the same minibatch and the same policy follows each critic stage. Then the critic
         stage samples its actions, in a thread that would otherwise wait."""
         self._sampled_for: Minibatch | None = None
-        """The minibatch for which the critic stage has sampled the policy stage's actions."""
+        """The minibatch for which the critic stage has sampled the policy stage's actions. Each shard of an update is
+        a minibatch of its own: the critic stage of the second replaces the first here and in the workspace, so the
+        policy stage samples again for the first, and after it, for the second."""
 
     def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients, with y as in `soft_targets`. The minibatch has noise and next_noise."""
