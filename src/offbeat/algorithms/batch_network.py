@@ -94,23 +94,23 @@ class FastOutputs(NamedTuple):
     """[M], of the recorded actions."""
     values: Tensor
     """[N], in units of the normalised return."""
-    call: int
-    """Number of this call. `gradients` can use its activations again if the networks have not run since."""
+    forwarded: object
+    """Stands for this forward pass: `gradients` can use its activations again if the networks have not run since."""
 
 
 class ForwardedRows(dict[str, Any]):
     """A batch, or a minibatch of all its valid rows, whose forward pass the fast path can use again for the loss."""
 
-    def __init__(self, rows: Mapping[str, Any], call: int, valid: Tensor) -> None:
+    def __init__(self, rows: Mapping[str, Any], forwarded: object, valid: Tensor) -> None:
         """Refer to the forward pass.
 
         Args:
             rows: the batch or the minibatch.
-            call: see `FastOutputs`.
+            forwarded: see `FastOutputs`.
             valid: [M], indices of the valid rows among the N rows of the forward pass.
         """
         super().__init__(rows)
-        self.call, self.valid = call, valid
+        self.forwarded, self.valid = forwarded, valid
 
 
 class OnPolicyFastPath(Protocol):
@@ -208,13 +208,14 @@ class BatchNetwork:
         by_shard = [_unpacked(vector, lengths, len(cut)) for vector, cut in gathered if cut]
         return [torch.cat(parts, dim=1) for parts in zip(*by_shard, strict=True)]
 
-    def evaluate_fast(self, batch: Batch) -> tuple[Tensor, Tensor, int]:
+    def evaluate_fast(self, batch: Batch) -> tuple[Tensor, Tensor, object]:
         """Run the fast path once on a prepared batch. Return log-probabilities [T, B], values [T + 1, B], and
-        `FastOutputs.call`.
+        `FastOutputs.forwarded`.
         """
         assert self._fast is not None
-        log_prob, values, call = self._fast.evaluate(batch["observation"].flatten(0, 1), batch["action"].flatten(0, 1))
-        return log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), call
+        observation, action = (batch[name].flatten(0, 1) for name in ("observation", "action"))
+        log_prob, values, forwarded = self._fast.evaluate(observation, action)
+        return log_prob.reshape(batch["reward"].shape), _by_time(batch, [values]), forwarded
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the

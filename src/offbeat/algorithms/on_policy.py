@@ -238,10 +238,10 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def _evaluated(self, prepared: dict[str, Any]) -> Batch:
         """Return the result of `prepare`, with the outputs of the network for the loss."""
         if self._fast is not None:
-            log_prob, values, call = self.batch_network.evaluate_fast(prepared)
+            log_prob, values, forwarded = self.batch_network.evaluate_fast(prepared)
             if self.corrected:
                 prepared["reference_log_prob"] = log_prob
-            return ForwardedRows({**prepared, **self.targets(prepared, values)}, call, valid_rows(prepared))
+            return ForwardedRows({**prepared, **self.targets(prepared, values)}, forwarded, valid_rows(prepared))
         with torch.enable_grad():
             outputs, values = self.batch_network.evaluate(prepared)
         if self.corrected:
@@ -293,7 +293,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         if isinstance(batch, Evaluated):
             yield self._evaluated_minibatch(batch, valid)
         elif isinstance(batch, ForwardedRows):
-            yield ForwardedRows(self._whole_minibatch(batch, valid), batch.call, valid)
+            yield ForwardedRows(self._whole_minibatch(batch, valid), batch.forwarded, valid)
         else:
             yield self._whole_minibatch(batch, valid)
 

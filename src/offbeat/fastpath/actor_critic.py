@@ -56,6 +56,8 @@ class ActorCriticFastPath(Generic[Owner]):
             spec.activation,
         )
         self._head = head_of(spec, values, gradients)
+        self._forwarded: object = None
+        """`FastOutputs.forwarded` of the activations in `_networks`; None if they are not those of `evaluate`."""
 
     @staticmethod
     def applies(algorithm: OnPolicy[Any]) -> bool:
@@ -74,13 +76,15 @@ class ActorCriticFastPath(Generic[Owner]):
         """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
         output, values = self._networks.forward(observation.numpy())
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values), self._networks.calls)
+        self._forwarded = object()
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values), self._forwarded)
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
-        arrays = arrays_of(minibatch)
+        arrays, forwarded = arrays_of(minibatch), self._forwarded
+        self._forwarded = None  # the activations are overwritten
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
-            if isinstance(minibatch, ForwardedRows) and minibatch.call == self._networks.calls:
+            if isinstance(minibatch, ForwardedRows) and minibatch.forwarded is forwarded:
                 output, values = self._networks.outputs()
                 valid, count = minibatch.valid.numpy(), len(values)
                 result, d_output, d_values = self._loss(output[valid], values[valid], arrays)

@@ -46,7 +46,9 @@ class CompiledFastPath(OnPolicyFastPath):
         self._log_std: list[F32] = [view["log_std"] for view in views] if spec.action.kind == "box" else []
         self._ppo = algorithm if isinstance(algorithm, PPO) else None
         self._value_clip = self._ppo.config.value_clip if self._ppo else None
-        self._calls, self._x = 0, np.zeros((0, spec.inputs), np.float32)
+        self._forwarded: object = None
+        """`FastOutputs.forwarded` of the activations for `_x`; None if they are not those of `evaluate`."""
+        self._x = np.zeros((0, spec.inputs), np.float32)
         self._sums = np.zeros((2, compiled.SUMS))
 
     def values(self, observation: Tensor) -> Tensor:
@@ -56,10 +58,11 @@ class CompiledFastPath(OnPolicyFastPath):
         x = _f32(observation.numpy())
         output, values = self._forward(x, self._policy), self._forward(x, self._value)
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
-        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0]), self._calls)
+        self._forwarded = object()
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0]), self._forwarded)
 
     def _forward(self, x: F32, network: _Network) -> F32:
-        self._calls += 1
+        self._forwarded = None
         self._x = x
         with_workspaces = network.of(len(x))
         compiled.forward(with_workspaces, x)
@@ -67,11 +70,11 @@ class CompiledFastPath(OnPolicyFastPath):
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         arrays = arrays_of(minibatch)
-        if isinstance(minibatch, ForwardedRows) and minibatch.call == self._calls:
+        if isinstance(minibatch, ForwardedRows) and minibatch.forwarded is self._forwarded:
             x, forwarded, index = self._x, True, minibatch.valid.numpy()
         else:
             x, forwarded, index = _f32(arrays["observation"]), False, np.arange(len(arrays["observation"]))
-        self._calls += 1
+        self._forwarded = None  # the activations are overwritten
         self._sums[:] = 0
         self._policy_gradients((self._policy.of(len(x)), x, forwarded, index), arrays, self._sums[0])
         self._value_gradients((self._value.of(len(x)), x, forwarded, index), arrays, self._sums[1])

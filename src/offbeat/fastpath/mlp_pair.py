@@ -52,8 +52,6 @@ class MLPPair:
         self._layers, self._gradients, self._relu = layers, gradients, activation == "relu"
         self._weights_t = [weight.transpose(0, 2, 1) for weight in layers.weights]
         self._biases = [bias[:, None] for bias in layers.biases]
-        self.calls = 0
-        """Number of calls of `forward` and `backward` so far. `backward` overwrites activations."""
         self._rows = self._capacity = -1
         self._resize(0)
 
@@ -62,7 +60,6 @@ class MLPPair:
 
         x is not copied, and must not change before `backward`.
         """
-        self.calls += 1
         if len(x) != self._rows:
             self._resize(len(x))
         self._x = activated = x
@@ -98,7 +95,6 @@ class MLPPair:
             d_output: d loss / d output of the policy, [M, P].
             d_values: d loss / d output of the critic, [M].
         """
-        self.calls += 1
         gradients, ones = self._gradients, self._ones
         of_policy, of_critic = self._inputs_of_heads()
         np.matmul(d_output.T, of_policy, out=gradients.policy_weight)
