@@ -13,9 +13,10 @@ from tests.support.models import ACTIONS, OBSERVATIONS, policy_spec
 from tests.support.thorough import examples, thorough
 from tests.support.update_rows import bench, random_minibatch
 
+from offbeat.algorithms.minibatch_types import RowRange
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig
-from offbeat.algorithms.rows import RowRange, minibatch_of_rows
+from offbeat.algorithms.rows import minibatch_of_rows
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError

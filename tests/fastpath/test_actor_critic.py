@@ -14,8 +14,8 @@ from tests.support.thorough import examples
 from tests.support.update_rows import ALGORITHMS, bench, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2CConfig
-from offbeat.algorithms.batch_network import ForwardedRows
 from offbeat.algorithms.impala import IMPALAConfig
+from offbeat.algorithms.minibatch_types import ForwardedRows
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import NORMALIZED

@@ -7,14 +7,15 @@ which only the critic learns.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
 from offbeat.algorithms.encoded import encoded_of
+from offbeat.algorithms.minibatch_types import EvaluatedMinibatch, Outputs
 from offbeat.algorithms.rows import (
     columns_of,
     network_inputs,
@@ -33,60 +34,6 @@ from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
 
 
-class Outputs(NamedTuple):
-    """The outputs of the network for a minibatch, with gradients."""
-
-    distribution: ActionDistribution
-    """Action distribution of the M rows with a decision."""
-    values: Tensor
-    """[M + m], the critic's values in units of the normalised return."""
-
-
-class Evaluated(dict[str, Any]):
-    """A batch with the outputs of the network for its valid rows.
-
-    If one update uses all rows, the network runs only once: its values are used for the targets, and its outputs, with
-    gradients, for the loss.
-    """
-
-    def __init__(self, rows: Mapping[str, Any], outputs: Outputs) -> None:
-        super().__init__(rows)
-        self.outputs = outputs
-
-
-class EvaluatedMinibatch(Mapping[str, Any]):
-    """A minibatch of all valid rows of an `Evaluated` batch, with the outputs of the network.
-
-    The inputs of the network are only gathered if they are read: the losses of the user's own may do this.
-    """
-
-    def __init__(
-        self, arrays: Mapping[str, Any], outputs: Outputs, inputs: Mapping[str, Callable[[], Tensor]] | None = None
-    ) -> None:
-        """Add outputs to a minibatch.
-
-        Args:
-            arrays: its arrays, by name.
-            outputs: the outputs of the network.
-            inputs: functions that gather its further arrays, by name; None: there are no further ones.
-        """
-        self._arrays, self._inputs, self.outputs = dict(arrays), inputs or {}, outputs
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._inputs and name not in self._arrays:
-            self._arrays[name] = self._inputs[name]()
-        return self._arrays[name]
-
-    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self, **other}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._arrays, **self._inputs})
-
-    def __len__(self) -> int:
-        return len(self._arrays.keys() | self._inputs.keys())
-
-
 class FastOutputs(NamedTuple):
     """The outputs of a fast path for a batch, without gradients."""
 
@@ -96,21 +43,6 @@ class FastOutputs(NamedTuple):
     """[N], in units of the normalised return."""
     forwarded: object
     """Stands for this forward pass: `gradients` can use its activations again if the networks have not run since."""
-
-
-class ForwardedRows(dict[str, Any]):
-    """A batch, or a minibatch of all its valid rows, whose forward pass the fast path can use again for the loss."""
-
-    def __init__(self, rows: Mapping[str, Any], forwarded: object, valid: Tensor) -> None:
-        """Refer to the forward pass.
-
-        Args:
-            rows: the batch or the minibatch.
-            forwarded: see `FastOutputs`.
-            valid: [M], indices of the valid rows among the N rows of the forward pass.
-        """
-        super().__init__(rows)
-        self.forwarded, self.valid = forwarded, valid
 
 
 class OnPolicyFastPath(Protocol):

@@ -29,15 +29,9 @@ from torch import Tensor
 
 from offbeat.algorithms import fast_paths
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
-from offbeat.algorithms.batch_network import (
-    BatchNetwork,
-    Evaluated,
-    EvaluatedMinibatch,
-    ForwardedRows,
-    OnPolicyFastPath,
-    recomputed_log_prob,
-)
+from offbeat.algorithms.batch_network import BatchNetwork, OnPolicyFastPath, recomputed_log_prob
 from offbeat.algorithms.checkpointed import Checkpointed
+from offbeat.algorithms.minibatch_types import Evaluated, EvaluatedMinibatch, ForwardedRows
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import advantages_of, cut_minibatch, weighted_value_loss
 from offbeat.algorithms.returned import (

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
-from offbeat.algorithms.batch_network import Evaluated, ForwardedRows
+from offbeat.algorithms.minibatch_types import Evaluated, ForwardedRows
 from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.rows import (

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.encoded import EncodedColumns, encoded_leaves
+from offbeat.algorithms.minibatch_types import RowRange
 from offbeat.algorithms.shards import even_ranges
 from offbeat.algorithms.statistics import Statistics
 from offbeat.core.types import INITIAL_STATE, LAST_NO_DECISION, NO_DECISION
@@ -197,36 +198,6 @@ def minibatch_without_inputs(
         minibatch[NO_DECISION] = batch[NO_DECISION].flatten()[valued]
     minibatch["rows"] = torch.arange(len(decisions), device=decisions.device) if critic_only is not None else None
     return minibatch
-
-
-class RowRange(Mapping[str, Any]):
-    """A minibatch that is a range of the rows of a larger one, which are arrays on the host.
-
-    Read as a mapping it has tensors, `arrays` has the same memory as arrays. Both are cut only when they are read,
-    because cutting them takes longer than to gather them.
-    """
-
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], rows: slice) -> None:
-        """Take a range of rows of all arrays, [N, ...] each."""
-        self._arrays, self._rows = arrays, rows
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the minibatch, [M, ...] each, by name."""
-        rows = self._rows
-        return {name: array[rows] for name, array in self._arrays.items()}
-
-    def __getitem__(self, name: str) -> Any:
-        return None if name == "rows" else torch.from_numpy(self._arrays[name][self._rows])
-
-    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self, **other}
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._arrays
-        yield "rows"
-
-    def __len__(self) -> int:
-        return len(self._arrays) + 1
 
 
 def host_arrays(spec: PolicySpec, batch: Batch) -> dict[str, NDArray[Any]]:

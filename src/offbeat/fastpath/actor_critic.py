@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows
+from offbeat.algorithms.batch_network import FastOutputs
+from offbeat.algorithms.minibatch_types import ForwardedRows, RowRange
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
-from offbeat.algorithms.rows import RowRange
 from offbeat.core.types import F32
 from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays
 from offbeat.fastpath.mlp_pair import MLPPair, PairLayers

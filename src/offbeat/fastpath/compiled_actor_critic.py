@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
-from offbeat.algorithms.batch_network import FastOutputs, ForwardedRows, OnPolicyFastPath
+from offbeat.algorithms.batch_network import FastOutputs, OnPolicyFastPath
+from offbeat.algorithms.minibatch_types import ForwardedRows
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPO
