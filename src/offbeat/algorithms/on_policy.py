@@ -230,7 +230,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return {**prepared, **self.targets(prepared, values)}
 
     def _evaluated(self, prepared: dict[str, Any]) -> Batch:
-        """Return the result of `prepare`, with the outputs of the network for the loss."""
+        """Return a batch with its targets, after one run of the network, whose results the loss uses again."""
         if self._fast is not None:
             log_prob, values, forwarded = self.batch_network.evaluate_fast(prepared)
             if self.corrected:
@@ -282,29 +282,28 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             random: the random stream of this learning step.
         """
         valid = batch.valid if isinstance(batch, ForwardedRows) else valid_rows(batch)
-        if not len(valid):  # a small batch may have only reset rows
-            return
-        if isinstance(batch, Evaluated):
-            yield self._evaluated_minibatch(batch, valid)
-        elif isinstance(batch, ForwardedRows):
-            yield ForwardedRows(self._whole_minibatch(batch, valid), batch.forwarded, valid)
-        else:
+        if len(valid):  # a small batch may have only reset rows
             yield self._whole_minibatch(batch, valid)
 
     def _whole_minibatch(self, batch: Batch, valid: Tensor) -> Minibatch:
-        """Return the minibatch of all valid rows; `valid`: their indices, [M]."""
+        """Return the minibatch of all valid rows, with the forward pass of the batch, if it has one.
+
+        Args:
+            batch: as `prepare` returns it.
+            valid: indices of the valid rows, [M].
+        """
+        if isinstance(batch, Evaluated) and not self.spec.recurrent:
+            inputs = input_gathers(self.spec, batch, value_rows(batch, valid))
+            arrays = minibatch_without_inputs(self.spec, batch, valid, critic_only_rows(batch))
+            return EvaluatedMinibatch(arrays, batch.outputs, inputs)
         if self.spec.recurrent:
             columns = torch.arange(batch["valid"].shape[1], device=valid.device)
-            return minibatch_of_columns(self.spec, batch, columns)
-        return minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
-
-    def _evaluated_minibatch(self, batch: Evaluated, valid: Tensor) -> EvaluatedMinibatch:
-        """Return the same, with the outputs of the network."""
-        if self.spec.recurrent:
-            return EvaluatedMinibatch(self._whole_minibatch(batch, valid), batch.outputs)
-        inputs = input_gathers(self.spec, batch, value_rows(batch, valid))
-        arrays = minibatch_without_inputs(self.spec, batch, valid, critic_only_rows(batch))
-        return EvaluatedMinibatch(arrays, batch.outputs, inputs)
+            minibatch = minibatch_of_columns(self.spec, batch, columns)
+        else:
+            minibatch = minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
+        if isinstance(batch, Evaluated):
+            return EvaluatedMinibatch(minibatch, batch.outputs)
+        return ForwardedRows(minibatch, batch.forwarded, valid) if isinstance(batch, ForwardedRows) else minibatch
 
     def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
         normalize = self.config.normalize_advantages
