@@ -101,7 +101,7 @@ def test_a_number_of_a_policy_is_the_same_setting_with_and_without_decimals():
 
 
 def test_an_argument_in_a_table_and_by_a_flag_is_refused():
-    with pytest.raises(ConfigError, match=r"env\.kwargs\.x is given twice, by this key and in a table"):
+    with pytest.raises(ConfigError, match=r"env\.kwargs\.x is given twice, by this key and in the table kwargs"):
         resolve("ppo", "CartPole-v1", flags={"env.kwargs.x": 1}, assignments=parse_assignments(["kwargs={x = 2}"]))
 
 

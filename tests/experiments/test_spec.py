@@ -125,6 +125,18 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"settings": {"runtime": {"actors": 2}}}, ["[settings.runtime] is a table of a config.toml"]),
     ({"settings": {"run": {"steps": 2}}}, ["[settings.run] is a table of a config.toml"]),
     ({"settings": {"ppo": {"gamma": 0.9}}}, ["[settings.ppo] is a table of a config.toml"]),
+    (
+        {"settings": {"kwargs": {"size": 3}, "env": {"kwargs": {"size": 4}}}},
+        ["env.kwargs.size is given twice under [settings], by 'kwargs' and by 'env': keep one of them"],
+    ),
+    (
+        {"settings": {"encoder_kwargs.units": 3, "encoder_kwargs": {"units": 4}}},
+        ["encoder_kwargs.units is given twice under [settings], by 'encoder_kwargs.units' and by 'encoder_kwargs'"],
+    ),
+    (
+        {"settings": {"kwargs": {"size": 3}}, "search": grid(**{"env.kwargs.size": [4]})},
+        ["env.kwargs.size is both under [settings] and under [search.over]"],
+    ),
     ({"settings": {"env_kwargs": {"size": 8}}}, ["env_kwargs is under [settings]", "[settings.env.kwargs]"]),
     ({"settings": {"progress": "none"}}, ["progress is under [settings]", "--progress to `offbeat run`"]),
     ({"search": {"over": {"gamma": {"min": 0.9, "max": 1}}}}, ["unknown key 'min'", "low and high", "low = 1e-4"]),

@@ -85,6 +85,10 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     (mutate(value_clip={"low": 0.1, "high": 1.0, "initial": "settings"}), ["value_clip has no number to start at"]),
     (mutate(epochs={"low": 1.5, "high": 4}), ["epochs accepts only whole numbers"]),
     (mutate(normalize_advantages=RATE), ["normalize_advantages cannot mutate"]),
+    (
+        mutate(**{"encoder_kwargs.units": RANGE, "encoder_kwargs": {"units": RANGE}}),
+        ["[population.mutate] has 'encoder_kwargs.units' twice: keep one of them"],
+    ),
     (mutate(encoder_kwargs={"units": RANGE}), ["encoder_kwargs.units cannot mutate", "or search over it"]),
     (mutate(envs_per_actor={"low": 1, "high": 8}), ["envs_per_actor cannot mutate", "tickets"]),
     (

@@ -23,7 +23,7 @@ def with_env_settings(
     """
     of_env = env_settings(env_kwargs, wrappers)
     for key in settings.keys() & of_env.keys():
-        raise in_key_and_table(key)
+        raise in_key_and_table(key, "env_kwargs")
     return {**settings, **of_env}
 
 

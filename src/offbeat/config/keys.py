@@ -43,21 +43,21 @@ def values_of(config: Config) -> dict[str, object]:
 
 
 def refuse_repeated(settings: Mapping[str, object]) -> None:
-    """Refuse a value that is given in a table of `TABLES`, and by a key of its own.
+    """Refuse a value that is given in a table, and by a key of its own.
 
     Raises:
-        ConfigError: with the key.
+        ConfigError: with the key and the table.
     """
-    for table, prefix in TABLES.items():
-        inner = settings.get(table)
+    for table, inner in settings.items():
+        prefix = TABLES.get(table, f"{table}.")
         for key in (f"{prefix}{name}" for name in (inner if isinstance(inner, Mapping) else ())):
             if key in settings:
-                raise in_key_and_table(key)
+                raise in_key_and_table(key, table)
 
 
-def in_key_and_table(key: str) -> ConfigError:
+def in_key_and_table(key: str, table: str) -> ConfigError:
     """Return the error for a value that is given by its own key and in a table."""
-    return ConfigError(f"{key} is given twice, by this key and in a table: pass only one of them")
+    return ConfigError(f"{key} is given twice, by this key and in the table {table}: pass only one of them")
 
 
 def flat(settings: Mapping[str, object]) -> dict[str, object]:

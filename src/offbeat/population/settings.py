@@ -13,7 +13,7 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import Bound, Count, Name, Natural, Share, build
 from offbeat.core.info_names import INFO, score_of
 from offbeat.core.types import DEFAULT_POLICY, policy_key
-from offbeat.experiments.search import expect
+from offbeat.experiments.search import expect, refuse_duplicates
 from offbeat.population.mutation import Gene, Genome
 from offbeat.population.rules import ReplaceRule
 
@@ -135,7 +135,9 @@ def read_population(where: str, table: Mapping[str, Any]) -> PopulationSpec:
             f"{where}: the population has nothing to mutate: add [population.mutate] with for example "
             "learning_rate = { low = 1e-5, high = 1e-2 }"
         )
-    tables = dict(_flattened(where, mutate))
+    items = [*_flattened(where, mutate)]
+    refuse_duplicates(where, "[population.mutate]", [key for key, _ in items])
+    tables = dict(items)
     genes = {key: _gene(where, key, given) for key, given in tables.items()}
     known = {
         key: _initial(where, key, given["initial"], genes[key], settings.members)
