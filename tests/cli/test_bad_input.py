@@ -56,6 +56,7 @@ NAMES = [
     train("--env-kwargs render_mode=\udcff", 2, r"'render_mode=\udcff'", "LC_ALL"),
     train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "offbeat list settings ppo"),
     Row("check CartPole-v1 --set max_episode_step=9", 2, ["unknown key", "'max_episode_steps'", "table [env]"]),
+    Row("check CartPole-v1 --set kwargs.size=1", 2, ["'kwargs.size': it is", "env.kwargs.size=VALUE", "table [env]"]),
     Row("check CartPole-v1 --set learning_rate=1", 2, ["unknown key 'learning_rate'", "Only settings of the env"]),
     Row("check CartPole-v1 --max-episode-steps 9", 2, ["--set max_episode_steps=9"]),
     train("--import no_such_module", 2, "no_such_module", "PYTHONPATH"),

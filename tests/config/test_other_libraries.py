@@ -102,6 +102,9 @@ from offbeat.metrics.progress import ProgressKind
         ("ppo", {"trainer_type": "ppo"}, ["ML-Agents; in offbeat, the algorithm is the first argument"]),
         ("ppo", {"self_play.save_steps": 9}, ["unknown key 'self_play.save_steps'", "ML-Agents", "every 50"]),
         ("ppo", {"self_play.window": 9}, ["'self_play.window': it is a key of the table [league]", "league.window=9"]),
+        ("ppo", {"kwargs.size": 9}, ["unknown key 'kwargs.size': it is", "pass --set env.kwargs.size=VALUE."]),
+        ("ppo", {"env_kwargs.size": 9}, ["env's constructor: pass --set env.kwargs.size=VALUE"]),
+        ("ppo", {"eval_kwargs.size": 9}, ["env's constructor: pass --set env.eval_kwargs.size=VALUE"]),
         ("ppo", {"env.num_envs": 9}, ["an argument of the env's constructor is env.kwargs.NAME"]),
         ("ppo", {"evaluation_config": {}}, ["RLlib", "calls it eval_kwargs.", "--set env.eval_kwargs.NAME=VALUE"]),
         (
@@ -150,6 +153,13 @@ def test_a_schedule_that_is_a_function_or_a_list_is_refused_with_the_key_of_sche
         resolve("ppo", "CartPole-v1", flags={key: lambda left: 0.1 * left})
     with pytest.raises(ConfigError, match=rf'{key} is \[\[0, 1\], .*--set {key}_schedule="0:1 0.5:0.1 1:0"'):
         resolve("ppo", "CartPole-v1", flags={key: [[0, 1], [1000, 0.1]]})
+
+
+@pytest.mark.parametrize("value", [[0.1, 0.2], "0.1,0.2", "[0.1, 0.2]"])
+def test_several_values_of_a_setting_with_a_schedule_are_answered_with_schedules_and_a_search(value):
+    says = r"learning_rate_schedule=linear if .*; to try several values, list them under \[search\.over\] in a spec"
+    with pytest.raises(ConfigError, match=says):
+        resolve("ppo", "CartPole-v1", flags={"learning_rate": value})
 
 
 @pytest.mark.parametrize("key", ["noise_size", "learn_steps", "batch_decay"])

@@ -100,6 +100,7 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
         ["env.eval_kwargs.pay cannot mutate", "compared by their evaluations", "write it under [settings]"],
     ),
     (mutate(env={"eval_kwargs": {"pay": RATE}}), ["env.eval_kwargs.pay cannot mutate"]),
+    (mutate(kwargs={"pay": RATE}), ["env.kwargs.pay cannot mutate", "under [population.mutate.curriculum]"]),
     (mutate(**{"env.kwargs.pay": RATE}), ["env.kwargs.pay cannot mutate", "under [population.mutate.curriculum]"]),
     (mutate(steps={"low": 100, "high": 800}), ["steps cannot mutate"]),
     (mutate(step_timeout_s={"low": 1, "high": 2}), ["step_timeout_s cannot mutate", "of the algorithm or the env"]),

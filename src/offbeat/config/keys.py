@@ -26,7 +26,7 @@ TABLES = {**CONSTRUCTOR_TABLES, "league": LEAGUE}
 PREFIXES = (*TABLES.values(), POLICIES)
 """Prefixes of keys of which `--set` sets a value in a table."""
 SETTINGS = "settings"
-DEPTH = 3
+_DEPTH = 3
 """Depth of the values below the table [policies]."""
 
 
@@ -68,6 +68,24 @@ def flat(settings: Mapping[str, object]) -> dict[str, object]:
             del keys[table]
             keys = {**{f"{prefix}{name}": value for name, value in inner.items()}, **keys}
     return keys
+
+
+def flat_items(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of a table of a spec, with the keys `env.kwargs.NAME`, `env.eval_kwargs.NAME`,
+    `encoder_kwargs.NAME`, `league.NAME` and `policies.NAME.settings.KEY`.
+
+    TOML reads them as tables of tables.
+    """
+    for key, given in table.items():
+        match key, given:
+            case "env", dict(env) if env and env.keys() <= ARGUMENT_TABLES.keys():
+                yield from flat_items(env)
+            case "policies", dict(policies) if policies:
+                yield from leaves(_DEPTH, key, policies)
+            case "league", dict(league) if not league:
+                yield key, True
+            case _:
+                yield from flat({key: given}).items()
 
 
 def is_argument(key: str) -> bool:

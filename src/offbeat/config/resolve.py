@@ -29,7 +29,7 @@ from offbeat.config.run_config import STARTS_FROM, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, refused_key
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.config.unknown_keys import unknown_key
+from offbeat.config.unknown_keys import prefix_meant, unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of, required
 from offbeat.core.field_texts import example_of, syntax_of
@@ -91,7 +91,10 @@ def env_config(assignments: Mapping[str, object]) -> EnvConfig:
     keys, where = hints_of(EnvConfig), f"{settings_list('ppo')}, table [env]"
     for key in assignments:
         if key not in keys and not key.startswith(ARGUMENT_PREFIXES):
-            raise unknown("key", key, keys, f"Only settings of the env can be given here: see {where}.")
+            remedy = f"Only settings of the env can be given here: see {where}."
+            if meant := prefix_meant(key):
+                raise ConfigError(f"unknown key {key!r}: {meant}. {remedy}")
+            raise unknown("key", key, keys, remedy)
     tables: dict[str, dict[str, Any]] = {}
     _set_given(tables, dict.fromkeys(keys, "env"), assignments, algorithm="ppo", own={})
     return build(EnvConfig, tables.get("env", {}), where)
@@ -215,13 +218,18 @@ def _set_value(
 
 
 def _refuse_schedule(key: str, value: object, known: Collection[str]) -> None:
-    """Refuse a function or a list in place of a number with a schedule: in other libraries they are schedules."""
+    """Refuse a function or a list in place of a number with a schedule: in other libraries they are schedules.
+
+    A list may also be typed, as in 1e-3,1e-4.
+    """
     schedule = f"{key}_schedule"
-    if schedule in known and (callable(value) or isinstance(value, list | tuple)):
+    is_list = isinstance(value, list | tuple) or (isinstance(value, str) and "," in value)
+    if schedule in known and (callable(value) or is_list):
+        search = "; to try several values, list them under [search.over] in a spec" if is_list else ""
         raise ConfigError(
             f"{key} is {'a function' if callable(value) else in_short(value)}, but a number is expected: pass its "
             f"first value, and --set {schedule}=linear if it is to decrease to 0 over the steps of the run, or its "
-            f'factors by progress, as in --set {schedule}="0:1 0.5:0.1 1:0"'
+            f'factors by progress, as in --set {schedule}="0:1 0.5:0.1 1:0"{search}'
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import Any
 
-from offbeat.config.env import EVAL_KWARGS, KWARGS, EnvConfig
+from offbeat.config.env import ARGUMENT_TABLES, EVAL_KWARGS, KWARGS, EnvConfig
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.other_libraries import OtherName, names_like, other_calls
 from offbeat.config.registry import ALGORITHMS
@@ -47,12 +47,8 @@ def unknown_key(
     last = key.rpartition(".")[2]  # other libraries have tables too, as in self_play.window
     others = names_like(last) or names_like(key.partition(".")[0])
     owners = [name for name, entry in ALGORITHMS.items() if key in hints_of(entry.config_class())]
-    if key.startswith("env."):
-        prefixes = (
-            f"an argument of the env's constructor is {KWARGS}NAME, one in evaluations alone {EVAL_KWARGS}NAME, and "
-            "other keys have no prefix"
-        )
-        return ConfigError(f"unknown key {key!r}: {prefixes}. {remedy}")
+    if meant := prefix_meant(key):
+        return ConfigError(f"unknown key {key!r}: {meant}. {remedy}")
     if others and (not owners or any(other.key_of(known) in known for other in others)):
         return ConfigError(f"unknown {kind or f'key {key!r}'}. {_translations(others, value, known)} {remedy}")
     if (in_league := f"{LEAGUE}{last}") in known:
@@ -69,6 +65,18 @@ def unknown_key(
         f"{key} is a setting of {', '.join(owners)}, and not of the algorithm of this run: leave it out, or train with "
         f"{one}. {remedy}"
     )
+
+
+def prefix_meant(key: str) -> str:
+    """Return which prefix a key of the env has, if this one has another one; else ''."""
+    table, dot, name = key.partition(".")
+    if table == "env" and dot:
+        return (
+            f"an argument of the env's constructor is {KWARGS}NAME, one in evaluations alone {EVAL_KWARGS}NAME, and "
+            "other keys have no prefix"
+        )
+    prefix = {**ARGUMENT_TABLES, "env_kwargs": KWARGS}.get(table)
+    return f"it is an argument of the env's constructor: pass --set {prefix}{name}=VALUE" if prefix and name else ""
 
 
 def _translations(others: list[OtherName], value: object, known: Collection[str]) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offbeat.config.env import ARGUMENT_TABLES, EVAL_KWARGS
+from offbeat.config.env import EVAL_KWARGS
 from offbeat.config.importing import import_modules
-from offbeat.config.keys import DEPTH, POLICIES, TABLES, flat, leaves
+from offbeat.config.keys import POLICIES, TABLES, flat_items
 from offbeat.config.other_libraries import names_like, other_calls
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.policy_choice import choice_of
@@ -131,7 +131,7 @@ def _read_tables(path: Path) -> dict[str, Any]:
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
     """Yield all code that a spec and its files of policies name. Wrong values are skipped; they are refused later."""
     over = tables.get("search", {}).get("over") if isinstance(tables.get("search"), dict) else None
-    settings = [dict(_flat_items(table)) for table in (tables.get("settings"), over) if isinstance(table, dict)]
+    settings = [dict(flat_items(table)) for table in (tables.get("settings"), over) if isinstance(table, dict)]
     encoders = [value for table in settings for key, value in table.items() if key.rpartition(".")[2] == "encoder"]
     yield Code(modules_in(tables.get("imports")))
     yield from (Code(envs=(env,)) for key in ("env", "envs") for env in texts(tables.get(key)))
@@ -231,14 +231,14 @@ def _unknown_key(key: str, value: object, where: str) -> ConfigError:
 
 
 def _with_flat_keys(where: str, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of the spec with the keys of `_flat_items`. `name`: that of the table.
+    """Return a table of the spec with the keys of `flat_items`. `name`: that of the table.
 
     Raises:
         ConfigError: two of its keys give the same value.
     """
     values, given_by = dict[str, Any](), dict[str, str]()
     for outer, given in table.items():
-        for key, value in _flat_items({outer: given}):
+        for key, value in flat_items({outer: given}):
             if key in values:
                 raise ConfigError(
                     f"{where}: {key} is given twice under [{name}], by {given_by[key]!r} and by {outer!r}: keep one of "
@@ -246,24 +246,6 @@ def _with_flat_keys(where: str, name: str, table: Mapping[str, Any]) -> dict[str
                 )
             values[key], given_by[key] = value, outer
     return values
-
-
-def _flat_items(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of a table, with the keys `env.kwargs.NAME`, `env.eval_kwargs.NAME`,
-    `encoder_kwargs.NAME`, `league.NAME` and `policies.NAME.settings.KEY`.
-
-    TOML reads them as tables of tables.
-    """
-    for key, given in table.items():
-        match key, given:
-            case "env", dict(env) if env and env.keys() <= ARGUMENT_TABLES.keys():
-                yield from _flat_items(env)
-            case "policies", dict(policies) if policies:
-                yield from leaves(DEPTH, key, policies)
-            case "league", dict(league) if not league:
-                yield key, True
-            case _:
-                yield from flat({key: given}).items()
 
 
 def _check_policies(where: str, policies: Policies, settings: Mapping[str, Any], search: Search | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 from offbeat.config.env import EVAL_KWARGS, KWARGS
-from offbeat.config.keys import DEPTH, ENCODER_KWARGS, POLICIES, leaves, setting_of
+from offbeat.config.keys import flat_items, leaves, setting_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import Bound, Count, Name, Natural, Share, build
@@ -25,9 +25,6 @@ EVALUATED = (RETURN, "return_min", "return_max", "return_std", "length_mean", TE
 """Numbers of `offbeat eval --json` that can be objectives."""
 PARAMETERS = "curriculum"
 """Table in [population.mutate] with parameters of the env; they are set with the setting of this name."""
-_DEPTHS = {PARAMETERS: 1, ENCODER_KWARGS.rstrip("."): 1, POLICIES.rstrip("."): DEPTH, "env": 2}
-"""Table in [population.mutate] -> depth of the tables below it: curriculum.NAME, encoder_kwargs.NAME,
-policies.NAME.settings.KEY, and env.kwargs.NAME, which is refused."""
 DISCOUNTS = ("gamma", "gae_lambda")
 """Keys that mutate as 1 - value, unless their table says otherwise."""
 
@@ -154,8 +151,8 @@ def _remedy(where: str) -> str:
 
 def _flattened(where: str, mutate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield key -> table, also of keys with dots, which TOML reads as tables in tables."""
-    for key, given in mutate.items():
-        for name, table in leaves(_DEPTHS.get(key, 0), key, given):
+    for key, given in flat_items(mutate):
+        for name, table in leaves(1 if key == PARAMETERS else 0, key, given):
             setting_of(name)  # it refuses other keys of policies
             _refuse_argument(where, name)
             if not isinstance(table, dict):
