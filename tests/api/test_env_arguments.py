@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from tests.support.runs import lines_of, offbeat, small_arguments
@@ -52,8 +53,9 @@ def test_an_argument_of_the_env_can_be_a_table(tmp_path, env, value):
     ],
 )
 def test_a_value_that_is_given_in_a_table_and_by_its_own_key_is_refused(key, table):
+    given: dict[str, Any] = {table: {"size": 2}, key: 3}
     with pytest.raises(ConfigError, match=f"^{key} is given twice, by this key and in the table {table}: pass only"):
-        train("ppo", "CartPole-v1", **{table: {"size": 2}, key: 3})
+        train("ppo", "CartPole-v1", **given)
 
 
 def test_check_makes_the_env_with_the_given_settings():
