@@ -105,6 +105,19 @@ class ExitsWhenMade(gym.Env[Any, Any]):
         sys.exit(0)
 
 
+class Asserts(gym.Env[Any, Any]):
+    def __init__(self, size: int) -> None:  # noqa: ARG002
+        raise AssertionError  # pytest gives a text to `assert`
+
+
+def test_an_assertion_without_a_text_is_reported_with_the_env_and_its_arguments() -> None:
+    settings = EnvConfig(kwargs=PlainTable({"size": 2}))
+    says = r"test_make:Asserts cannot be made with the arguments \{'size': 2\} \(AssertionError\): run "
+    with pytest.raises(ConfigError, match=says) as refused:
+        make_envs(f"{__name__}:Asserts", 1, seed=0, settings=settings)
+    assert "raise AssertionError" in "".join(refused.value.__notes__)
+
+
 def world_that_exits() -> Any:
     sys.exit(0)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol, TypeVar
 
-from offbeat.core.errors import FAILURES
+from offbeat.core.errors import FAILURES, type_and_text
 
 
 class Closable(Protocol):
@@ -68,4 +68,4 @@ def close_or_warn(each: Closable, name: str) -> None:
     try:
         each.close()
     except FAILURES as error:
-        warnings.warn(f"{name}: close() raised {type(error).__name__}: {error}", stacklevel=3)
+        warnings.warn(f"{name}: close() raised {type_and_text(error)}", stacklevel=3)

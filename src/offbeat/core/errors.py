@@ -223,7 +223,12 @@ def message_with_notes(error: BaseException) -> str:
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
+def type_and_text(error: BaseException) -> str:
+    """Return the type and the text of an exception; that of an assertion may be empty."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def explained(error: BaseException) -> str:
     """Return the type and the message of an error, with its notes on the next lines."""
-    first = f"{type(error).__name__}: {error}"
+    first = type_and_text(error)
     return "\n".join([first, *getattr(with_notes_of(Exception(), error), "__notes__", [])])

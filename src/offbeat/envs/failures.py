@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from offbeat.core.errors import EnvFailed, user_traceback, with_traceback_of, without_full_stop
+from offbeat.core.errors import EnvFailed, type_and_text, user_traceback, with_traceback_of, without_full_stop
 from offbeat.core.types import EnvSpec
 from offbeat.envs.opengl import opengl_remedy
 
@@ -17,13 +17,13 @@ def fault_of_call(call: str, error: BaseException) -> str:
     """Return what a call of an env did, for messages: it returned a wrong value, or raised an exception."""
     if isinstance(error, WrongValue):
         return f"{call} returned {error}"
-    return f"{call} raised {type(error).__name__}: {error}"
+    return f"{call} raised {type_and_text(error)}"
 
 
 def fault_of_world(when: str, error: BaseException) -> str:
     """Return what is wrong with a world, for messages: offbeat found it, or its own code raised an exception."""
     found = isinstance(error, ValueError) and not user_traceback(error)
-    return f"{when}: {error}" if found else f"{when}: {type(error).__name__}: {error}"
+    return f"{when}: {error}" if found else f"{when}: {type_and_text(error)}"
 
 
 def failed(

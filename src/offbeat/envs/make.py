@@ -13,7 +13,7 @@ from gymnasium.envs.registration import load_env_creator
 from offbeat.config.env import ADAPTERS, KWARGS_SYNTAX, UNSET, EnvConfig, adapter_prefix
 from offbeat.core.closing import closed_on_error
 from offbeat.core.constructor_arguments import require_arguments
-from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, with_traceback_of
+from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, type_and_text, with_traceback_of
 from offbeat.core.seeding import derive_seed
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.contract import Adapter, EnvRequest, Envs, Limits, TaskEnvs
@@ -131,7 +131,7 @@ def cannot_make(env_id: str, kwargs: Mapping[str, Any], error: BaseException) ->
     message = (
         missing_package(env_id)
         or _wrong_arguments(env_id, kwargs, error)
-        or f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): {_remedy(env_id, kwargs, error)}"
+        or f"{env_id} cannot be made{given} ({type_and_text(error)}): {_remedy(env_id, kwargs, error)}"
     )
     return with_traceback_of(ConfigError(message), error)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import traceback
 
+from offbeat.core.errors import type_and_text
+
 _DRAWING = re.compile(r"OpenGL|gl_?context|GLContext|[/\\](mujoco[/\\]render|_render[/\\]|glfw[/\\]|pyglet[/\\])")
 """What the errors of MuJoCo's and dm_control's renderers, GLFW and pyglet have in their text or in their frames."""
 
@@ -17,5 +19,5 @@ _REMEDY = (
 def opengl_remedy(error: BaseException) -> str:
     """Return what to do about an exception that was raised while an env drew; '' for other exceptions."""
     frames = traceback.extract_tb(error.__traceback__)
-    found = any(map(_DRAWING.search, (f"{type(error).__name__}: {error}", *(frame.filename for frame in frames))))
+    found = any(map(_DRAWING.search, (type_and_text(error), *(frame.filename for frame in frames))))
     return _REMEDY if found else ""

@@ -20,7 +20,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.importing import accept, import_modules
 from offbeat.config.registry import ENCODERS, encoder_path
-from offbeat.core.errors import ConfigError, RunFailed, without_full_stop
+from offbeat.core.errors import ConfigError, RunFailed, type_and_text, without_full_stop
 from offbeat.envs.registration import is_registered, maker_in, not_registered, register_atari, registry_entry
 
 
@@ -144,7 +144,7 @@ def _unpickled(env_id: str, sent: bytes) -> RegisteredEnv:
         entry: RegisteredEnv = pickle.loads(sent)  # noqa: S301 - as in `unpack`
     except Exception as error:
         raise ConfigError(
-            f"{env_id} cannot be registered in another process ({type(error).__name__}: {error}): "
+            f"{env_id} cannot be registered in another process ({type_and_text(error)}): "
             "put the folder of the module that defines it on PYTHONPATH"
         ) from error
     return entry
@@ -197,7 +197,7 @@ def _require_sendable(part: str, value: Any, module: str) -> None:
     except _NotImportable as error:
         raise _CannotSend(part, str(error), error.module) from None
     except Exception as error:
-        reason = f"{type(value).__name__} cannot be pickled ({type(error).__name__}: {error})"
+        reason = f"{type(value).__name__} cannot be pickled ({type_and_text(error)})"
         raise _CannotSend(part, reason, module) from error
 
 

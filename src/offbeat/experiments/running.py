@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from offbeat.core.argument_notation import printable
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, type_and_text
 from offbeat.core.kills import signal_name
 from offbeat.core.stop_signals import StopRequest, replaceable_handlers
 from offbeat.experiments.jobs import Job
@@ -265,7 +265,7 @@ class Pool:
     def _end_after(self, error: Exception, running: Sequence[Child]) -> None:
         """Let the running jobs save a checkpoint and end, because an error ends the command."""
         if running:
-            self._view.message(f"the running sessions save and end, because of {type(error).__name__}: {error}")
+            self._view.message(f"the running sessions save and end, because of {type_and_text(error)}")
         for child in running:
             child.stop()
         while ending := [child for child in running if child.poll() is None]:

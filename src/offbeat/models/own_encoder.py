@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from offbeat.config.registry import encoder_factory
-from offbeat.core.errors import ConfigError, RunFailed, with_notes_of, with_traceback_of, without_full_stop
+from offbeat.core.errors import (
+    ConfigError,
+    RunFailed,
+    type_and_text,
+    with_notes_of,
+    with_traceback_of,
+    without_full_stop,
+)
 from offbeat.core.frozen_table import EMPTY, thawed
 from offbeat.core.types import Leaf
 from offbeat.models.dense import Initializer
@@ -122,7 +129,7 @@ def _made(name: str, leaves: tuple[Leaf, ...], kwargs: Mapping[str, Any]) -> nn.
         module = make(env_structure({leaf.name: _as_env_gives(leaf) for leaf in leaves}), **kwargs)
     except Exception as error:
         refused = ConfigError(
-            f"encoder {name} cannot be made ({type(error).__name__}: {without_full_stop(error)}): it is called with "
+            f"encoder {name} cannot be made ({without_full_stop(type_and_text(error))}): it is called with "
             f"the description of the observation, {_described(leaves, rows=())}" + f"; and with {kwargs}" * bool(kwargs)
         )
         raise with_traceback_of(refused, error) from error

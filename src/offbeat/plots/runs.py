@@ -15,7 +15,7 @@ import numpy as np
 from offbeat.config.config_file import read_tables
 from offbeat.config.run_config import LIMITS, REPORTING
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, type_and_text
 from offbeat.core.messages import ignore
 from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
@@ -126,7 +126,7 @@ def refuse_changed(run_dir: Path) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{run_dir} cannot be plotted: its config.toml or metrics.jsonl was changed by another program "
-            f"({type(error).__name__}: {error})"
+            f"({type_and_text(error)})"
         ) from error
 
 

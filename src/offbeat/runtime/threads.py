@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from offbeat.core.closing import all_or_closed, close_all, closed_on_error
-from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
+from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, type_and_text, with_notes_of
 from offbeat.core.threads import core_of, join_all, pin, raise_niceness, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
@@ -108,7 +108,7 @@ class ThreadActing(GatedActing):
         """Raise if an actor has failed or hangs."""
         for index, error in self._failures.items():
             kind = EnvFailed if isinstance(error, EnvFailed) else RunFailed
-            message = str(error) if isinstance(error, OffbeatError) else f"{type(error).__name__}: {error}"
+            message = str(error) if isinstance(error, OffbeatError) else type_and_text(error)
             raise with_notes_of(kind(f"actor {index}: {message}"), error) from error
         for actor in range(self.board.workers):
             if self._stalls.has_stalled(actor):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from offbeat.core.errors import RunFailed
+from offbeat.core.errors import RunFailed, type_and_text
 from offbeat.metrics.names import tag_of
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
@@ -72,7 +72,7 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise RunFailed(" ".join(f"{type(error).__name__}: {error}".split())) from error
+        raise RunFailed(" ".join(type_and_text(error).split())) from error
 
 
 def _redirect_output(path: Path) -> None:

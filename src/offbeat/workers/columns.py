@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed
+from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed, type_and_text
 from offbeat.core.saved_state import SAVABLE, NotSavable, require_savable
 from offbeat.core.types import (
     ENV_STEP,
@@ -336,7 +336,7 @@ class PolicyColumns:
             ) from None
         except FAILURES as error:
             raise NotSavable(
-                f"snapshot() of {self._envs.spec.id} raised {type(error).__name__}: {error}: correct this method"
+                f"snapshot() of {self._envs.spec.id} raised {type_and_text(error)}: correct this method"
             ) from error
         finally:
             self.calls.watch.leave()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed, with_notes_of
+from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed, type_and_text, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import Array, Policy, Tree
 from offbeat.envs.call_watch import EnvCallWatch, Unwatched
@@ -188,4 +188,4 @@ class EvaluatedColumns:
 
 
 def _message_of(error: BaseException) -> str:
-    return str(error) if isinstance(error, EnvFailed) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, EnvFailed) else type_and_text(error)

@@ -15,6 +15,7 @@ from tests.support.thorough import thorough
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.envs.adapters import ale
 from offbeat.envs.contract import Envs, Outcome
@@ -161,6 +162,11 @@ def test_an_id_with_its_module_prefix_is_accepted(env_id: str) -> None:
 def test_settings_of_other_images_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="always gives one grey image"):
         make_envs("ALE/Pong-v5", 1, seed=0, settings=EnvConfig(**given))
+
+
+def test_continuous_actions_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"continuous is true, .* not supported by ALE/Pong-v5: .* Leave it out"):
+        make_envs("ALE/Pong-v5", 1, seed=0, settings=EnvConfig(kwargs=PlainTable({"continuous": True})))
 
 
 def test_an_unknown_game_is_refused_with_the_nearest_name() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from offbeat.api.playing.env_fit import policies_missing
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.policies_to_play import trained_of
-from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, with_traceback_of
+from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, type_and_text, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
@@ -210,7 +210,7 @@ class _Calls:
         except FAILURES as error:
             if self.in_window or method == "render":
                 raise cannot_render(self.env_id, error) from error
-            what = f"{method}() raised {type(error).__name__}: {error}"
+            what = f"{method}() raised {type_and_text(error)}"
             raise failed(self.env_id, 0, what, error, unit=self.unit) from error
 
 

@@ -15,7 +15,7 @@ from offbeat.api.running import no_updates
 from offbeat.api.running.run_context import RunContext
 from offbeat.config.arguments import no_attribute
 from offbeat.core.argument_notation import as_shown
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, type_and_text
 from offbeat.core.files import remedy_for
 from offbeat.core.threads import may_raise_niceness, pin, raise_niceness
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
@@ -158,7 +158,7 @@ def _end_callbacks_of_failed(context: RunContext, reason: str, error: BaseExcept
     try:
         context.callbacks.end("failed", reason)
     except Exception as another:  # noqa: BLE001 - the error of the run is raised
-        text = f"a callback failed at the end of the run: {type(another).__name__}: {another}"
+        text = f"a callback failed at the end of the run: {type_and_text(another)}"
         error.add_note(text)
         context.directory.append_to_log("".join(traceback.format_exception(another)))
 

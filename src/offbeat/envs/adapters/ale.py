@@ -144,6 +144,11 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
     if (limit := limits.shorter_than(own_limit)) is not None:
         arguments["max_num_frames_per_episode"] = limit * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
+    if made[0].continuous:
+        raise ConfigError(
+            f"env.kwargs.continuous is true, which is not supported by {request.env_id}: here the games' actions are "
+            "choices. Leave it out"
+        )
     spec = limits.spec_with_limits(_spec_of(request, made[0]), own_limit)
     rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.closing import close_all
+from offbeat.core.errors import FAILURES, OffbeatError
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, take_random_steps
 from offbeat.envs.contract import Advanced, Outcome
+from offbeat.envs.failures import column_failed, fault_of_call
+
+T = TypeVar("T")
 
 
 class GroupColumns(Protocol):
@@ -27,6 +31,36 @@ class GroupColumns(Protocol):
     def close(self) -> None: ...
 
 
+class _NamedColumns:
+    """The columns of one group. An exception that their library raises is reported with the env."""
+
+    def __init__(self, columns: GroupColumns, spec: EnvSpec, first: int) -> None:
+        self._columns, self._spec, self._first = columns, spec, first
+
+    def reset(self) -> None:
+        self._call("reset", self._columns.reset)
+
+    def send(self, actions: Array) -> None:
+        self._call("send", self._columns.send, actions)
+
+    def recv(self) -> Outcome:
+        return self._call("recv", self._columns.recv)
+
+    def close(self) -> None:
+        self._columns.close()
+
+    def _call(self, name: str, method: Callable[..., T], *arguments: Array) -> T:
+        try:
+            return method(*arguments)
+        except OffbeatError:
+            raise
+        except FAILURES as error:
+            what = fault_of_call(f"{name}() of the vector env of which this is the first env", error)
+            failure = column_failed(self._spec, self._first, what, error)
+            failure.column = None  # it may be any of its columns
+            raise failure from error
+
+
 class GroupedEnvs:
     """The columns of one actor. A group steps in the background while another one is used."""
 
@@ -34,7 +68,8 @@ class GroupedEnvs:
         """Use `parts`, the columns of each group, which write into `rows`."""
         self.spec = spec
         self.groups = tuple(groups)
-        self._rows, self._parts = rows, parts
+        self._rows = rows
+        self._parts = [_NamedColumns(part, spec, group.start) for part, group in zip(parts, groups, strict=True)]
 
     def set_progress(self, progress: float) -> None:
         """Do nothing: the envs have no parameters."""

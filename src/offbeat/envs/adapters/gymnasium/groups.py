@@ -18,7 +18,7 @@ from gymnasium.wrappers import TimeLimit
 from offbeat.config.env import EnvConfig
 from offbeat.config.importing import import_path
 from offbeat.core.closing import all_or_closed, close_or_warn, closed_on_error
-from offbeat.core.errors import ConfigError, with_traceback_of
+from offbeat.core.errors import ConfigError, type_and_text, with_traceback_of
 from offbeat.core.frozen_table import thawed
 from offbeat.core.importable import is_importable
 from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
@@ -208,7 +208,7 @@ def _wrapped(env: SingleEnv, wrapper: str, env_id: str) -> SingleEnv:
         wrapped = make(env)
     except Exception as error:
         refused = ConfigError(
-            f"the wrapper {wrapper} cannot wrap {env_id} ({type(error).__name__}: {error}): it is called with the env "
+            f"the wrapper {wrapper} cannot wrap {env_id} ({type_and_text(error)}): it is called with the env "
             "alone. If it needs arguments, pass as the env my_module:my_function, which makes the env and wraps it"
         )
         raise with_traceback_of(refused, error) from error

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.errors import FAILURES, ConfigError, with_traceback_of
+from offbeat.core.errors import FAILURES, ConfigError, type_and_text, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.adapters.gymnasium.groups import AnyEnv
@@ -60,7 +60,7 @@ class TaskSetter:
             try:
                 set_task(self._tasks[task])
             except FAILURES as error:
-                what = f"set_task() raised {type(error).__name__}: {error}"
+                what = f"set_task() raised {type_and_text(error)}"
                 raise failed(self._id, column, what, error, command=self._check_command) from error
 
 
@@ -114,7 +114,7 @@ def _exactly(count: int, name: str, sampler: Sampler, random: np.random.Generato
     try:
         tasks = list(sampler(count, random))
     except FAILURES as error:
-        message = f"{env_id}: {name}({count}, random) raised {type(error).__name__}: {error}"
+        message = f"{env_id}: {name}({count}, random) raised {type_and_text(error)}"
         raise with_traceback_of(ConfigError(message), error) from error
     if len(tasks) != count:
         raise ConfigError(

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from offbeat.core.errors import ConfigError, unknown, with_traceback_of
+from offbeat.core.errors import ConfigError, type_and_text, unknown, with_traceback_of
 from offbeat.core.importable import is_importable
 
 PREFIX = "pettingzoo:"
@@ -162,4 +162,4 @@ def _parameters(module: Any) -> tuple[str, ...] | None:
 def _cannot_import(name: str, error: ImportError) -> str:
     group = _own_name(name).partition("/")[0]
     install = PACKAGES.get(group, f'pip install "pettingzoo[{group}]"')
-    return f"{PREFIX}{name} cannot be imported ({type(error).__name__}: {error}): run {install}"
+    return f"{PREFIX}{name} cannot be imported ({type_and_text(error)}): run {install}"
