@@ -43,6 +43,30 @@ def test_a_class_is_checked_and_a_fault_is_printed_as_by_the_command() -> None:
     assert str(finding) == "error: the reward is str, not a number\n  return float(reward)"
 
 
+def test_the_env_of_evaluations_is_checked_too() -> None:
+    (finding,) = offbeat.check(Bare, steps=30, eval_kwargs={"reward": "much"})
+    assert finding.problem == "in evaluations, with eval_kwargs {'reward': 'much'}: the reward is str, not a number"
+    assert offbeat.check(Bare, steps=30, eval_kwargs={"reward": 2.0}) == []
+    with flags_shown(False):
+        assert len(offbeat.check(Endless, steps=30, eval_kwargs={"reward": 2.0})) == 1, "a warning is not repeated"
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "says"),
+    [
+        ("Sized", {"size": 3}, r"the observations in evaluations are observation \[3\] float32, not observation \[2\]"),
+        (
+            "CartPoles",
+            {"carts": 2},
+            "the env of evaluations are cart_0, cart_1, not cart_0, cart_1, cart_2",
+        ),
+    ],
+)
+def test_other_spaces_in_evaluations_are_refused(env: str, kwargs: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        offbeat.check(f"tests.sample_envs.evaluated_variants:{env}", steps=30, eval_kwargs=kwargs)
+
+
 class Endless(Bare):
     def step(self, action: Any) -> Any:
         return (*super().step(action)[:2], False, False, {})

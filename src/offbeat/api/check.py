@@ -42,7 +42,8 @@ def check(
         command does.
 
     Raises:
-        ConfigError: the env cannot be made, an argument is invalid, or torch's default dtype is not float32.
+        ConfigError: the env cannot be made or has other spaces in evaluations, an argument is invalid, or torch's
+            default dtype is not float32.
     """
     given = with_env_settings(settings, env_kwargs, wrappers)
     return check_with(name_of_env(env), given, steps=steps, imports=imports)

@@ -18,6 +18,7 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec
+from offbeat.envs.checking.evaluated_env import require_evaluable
 from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.registration import naming_imports
@@ -25,7 +26,6 @@ from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.plan import LeaguePlan
 from offbeat.league.sides import policies_by_agent, sides_of_game
-from offbeat.runtime.evaluation.evaluated_env import require_evaluable
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.reporting import without_details
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -16,8 +17,11 @@ from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import INFO_MASK, EnvSpec, Tree
+from offbeat.envs.call_watch import Unwatched
 from offbeat.envs.checking.copies import rollouts_of_two
+from offbeat.envs.checking.evaluated_env import place_of, require_evaluable
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
+from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.checking.rows import first_difference, rollout, started
 from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_tasks, set_first_task
@@ -70,20 +74,42 @@ def check_env(
     Returns:
         The findings in the order in which they occurred; empty for a correct env.
 
+    With `eval_kwargs`, the envs of evaluations are checked too.
+
     Raises:
-        ConfigError: the env cannot be made.
+        ConfigError: the env cannot be made, or has other spaces in evaluations.
     """
-    done, total = count(1), 3 * steps
+    done, total = count(1), (6 if settings.eval_kwargs else 3) * steps
     stepped = lambda: report(min(next(done), total), total)  # noqa: E731
+    findings, tasks = _check_variant(env_id, columns, steps, settings, stepped)
+    if settings.eval_kwargs and not _has_error(findings):
+        own, _ = _check_variant(env_id, columns, steps, settings.in_evaluations, stepped)
+        place = place_of(settings)
+        findings += [replace(each, problem=f"{place}: {each.problem}") for each in own if each not in findings]
+        if not _has_error(own):
+            _require_same_spaces(env_id, settings, tasks)
+    return findings
+
+
+def _require_same_spaces(env_id: str, settings: EnvConfig, tasks: TaskSample | None) -> None:
+    """Refuse `eval_kwargs` with which an env has other spaces."""
+    spec = preflight_world(env_id, settings, saves=False) or preflight(env_id, settings, tasks)
+    require_evaluable(spec, settings, tasks, Unwatched())
+
+
+def _check_variant(
+    env_id: str, columns: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
+) -> tuple[list[Finding], TaskSample | None]:
+    """Return the faults of an env or a world with the arguments `kwargs`, and the tasks to try if it has tasks."""
     world = make_world(env_id, settings.kwargs)
     if world is not None:
-        return check_world(env_id, world, columns, steps, settings, stepped)
+        return check_world(env_id, world, columns, steps, settings, stepped), None
     findings, tasks = _check_single(env_id, steps, settings, stepped)
     if tasks is not None and not _has_error(findings):
         findings += check_tasks(env_id, settings)
     if not _has_error(findings):
         findings += _check_columns(env_id, columns, steps, settings, tasks, stepped)
-    return list(dict.fromkeys(findings))
+    return list(dict.fromkeys(findings)), tasks
 
 
 def _has_error(findings: Iterable[Finding]) -> bool:

@@ -12,6 +12,11 @@ from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.worlds.contract import WorldSpec
 
 
+def place_of(settings: EnvConfig) -> str:
+    """Return where what `eval_kwargs` causes happens, for messages."""
+    return f"in evaluations, with eval_kwargs {thawed(settings.eval_kwargs)}"
+
+
 def require_evaluable(
     spec: WorldSpec | EnvSpec, settings: EnvConfig, tasks: TaskSample | None, watch: EnvCallWatch
 ) -> None:
@@ -26,16 +31,16 @@ def require_evaluable(
     Raises:
         ConfigError: the env cannot be made or stepped with `eval_kwargs`, or its agents or spaces differ.
     """
-    given, own = thawed(settings.eval_kwargs), settings.in_evaluations
+    own = settings.in_evaluations
     try:
         world = preflight_world(spec.id, own, saves=False, watch=watch)
         evaluated = world or preflight(spec.id, own, tasks, watch)
     except ConfigError as error:
-        raise with_notes_of(ConfigError(f"in evaluations, with eval_kwargs {given}: {error}"), error) from error
+        raise with_notes_of(ConfigError(f"{place_of(settings)}: {error}"), error) from error
     if difference := _difference(_agents(spec), _agents(evaluated)):
         raise ConfigError(
-            f"eval_kwargs is {given}, but the {difference}: pass arguments with which the env has the agents, "
-            "observations and actions of the training"
+            f"eval_kwargs is {thawed(settings.eval_kwargs)}, but the {difference}: pass arguments with which the env "
+            "has the agents, observations and actions of the training"
         )
 
 
