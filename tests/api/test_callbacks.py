@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from tests.support.journals import EVALUATED, HOOKS, Journal, assert_called_once_for_each_event
 from tests.support.runs import lines_of, small_run, status_of, weights_of
 from tests.support.thorough import thorough
@@ -351,6 +352,44 @@ def test_a_callback_of_a_run_that_has_not_ended_is_refused_by_another_run(tmp_pa
     run = small_run(tmp_path / "outer", callbacks=[mine], steps=10_000)
     assert run.reason == "stopped by the callback Mine: seen"
     assert not (tmp_path / "inner").exists()
+
+
+WHILE_MADE: list[Callable[[], None]] = []
+
+
+class Trains(CartPoleEnv):
+    """An env that does something when it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for action in WHILE_MADE:
+            action()
+
+
+def test_a_callback_of_a_run_that_is_prepared_is_refused_by_another_run_before_it_starts(tmp_path, monkeypatch):
+    mine = callback("on_metrics", lambda _self: None)
+    refused = []
+
+    def train_another() -> None:
+        monkeypatch.setattr(f"{__name__}.WHILE_MADE", [])
+        with pytest.raises(offbeat.ConfigError, match="Mine is in the callbacks of another run, which has not ended"):
+            small_run(tmp_path / "inner", callbacks=[mine])
+        refused.append(True)
+
+    monkeypatch.setattr(f"{__name__}.WHILE_MADE", [train_another])
+    small_run(tmp_path / "outer", f"{__name__}:Trains", callbacks=[mine], stop_at=128)
+    assert refused
+    assert not (tmp_path / "inner").exists()
+    small_run(tmp_path / "inner", callbacks=[mine], stop_at=128)
+
+
+def test_a_callback_may_start_another_run_when_its_run_has_ended(tmp_path):
+    def train_another(self: offbeat.Callback) -> None:
+        if self.run.path == tmp_path / "first":
+            small_run(tmp_path / "second", callbacks=[self], stop_at=128)
+
+    small_run(tmp_path / "first", callbacks=[callback("on_end", train_another)], stop_at=128)
+    assert lines_of(tmp_path / "second")
 
 
 def test_a_callback_can_be_used_in_one_run_after_the_other(tmp_path):

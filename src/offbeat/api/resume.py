@@ -114,7 +114,7 @@ def continue_run(
     called = Callbacks(callbacks)
     directory = RunDirectory.open(run, trust_code=trust_code)
     messages = directory.crash_message(), directory.status_damage()
-    with caller_state() as caller, directory.presence().required(), directory.lock():
+    with called.reserved(), caller_state() as caller, directory.presence().required(), directory.lock():
         view = view_on_stderr(progress)
         accept(*clusters_of(given))
         directory.require_code(given, trust_code=trust_code)

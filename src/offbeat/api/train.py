@@ -126,7 +126,7 @@ def train_config(
     require_tracker(config.run.tracker)
     for run in dict.fromkeys(config.initial_runs.values()):
         RunDirectory.open(Path(run))
-    with caller_state() as caller:
+    with called.reserved(), caller_state() as caller:
         view = view_on_stderr(progress)
         load_code(config, view, caller)
         layout = _with_measured_topology(config, view)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from numbers import Real
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ class _FunctionCallback(Callback):
         return self.function(line)
 
 
+_RESERVED: dict[int, Callbacks] = {}
+"""Identity of a callback -> those of the run that it is reserved for."""
+_RESERVING = Lock()
+
+
 class Callbacks(Observer):
     """All callbacks of a run, in their order."""
 
@@ -45,8 +51,7 @@ class Callbacks(Observer):
         """Take the callbacks that the user has given.
 
         Raises:
-            ConfigError: it is no list, or one of them is not a callback, is in it twice, or is one of a run that has
-                not ended.
+            ConfigError: it is no list, or one of them is not a callback or is in it twice.
         """
         is_one = callable(given) or isinstance(given, Callback)
         if is_one or not isinstance(given, Iterable):
@@ -57,7 +62,6 @@ class Callbacks(Observer):
         for number, each in enumerate(given):
             if any(each is other for other in given[:number]):
                 raise ConfigError(f"callbacks has {_name_of(each)} twice, so it would be called twice: pass it once")
-        self._refuse_used()
         self._source: Source | None = None
         self._started: list[Callback] = []
         self._run_failed = False
@@ -80,11 +84,7 @@ class Callbacks(Observer):
         """Connect the callbacks with a run whose actors have started, and call `on_start`.
 
         `notify` is called once for each method of a callback that does not return in time.
-
-        Raises:
-            ConfigError: another run, in another thread, has started with one of the callbacks.
         """
-        self._refuse_used()
         self._source = source = Source(parts, directory, loop, resumed)
         self._watch_call = partial(parts.main_thread.callback, _OncePerText(notify))
         for callback in self._callbacks:
@@ -92,14 +92,32 @@ class Callbacks(Observer):
             self._started.append(callback)
             self._answer_without_numbers(callback, "on_start")
 
-    def _refuse_used(self) -> None:
-        """Refuse callbacks of a run that has not ended: they would no longer reach it."""
-        for callback in self._callbacks:
-            run = getattr(callback, "run", None)
-            if isinstance(run, RunHandle) and run.state == "running":
-                raise ConfigError(
-                    f"{name_of(callback)} is in the callbacks of {run.path}, which has not ended: pass another object"
-                )
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Reserve the callbacks for this run while entered, or until it ends: in another run they would no longer reach
+        it.
+
+        Raises:
+            ConfigError: one of them is reserved for another run, perhaps in another thread.
+        """
+        with _RESERVING:
+            for callback in self._callbacks:
+                if (other := _RESERVED.get(id(callback))) is not None:
+                    run = other._source.directory.folder if other._source else "another run"  # noqa: SLF001
+                    raise ConfigError(
+                        f"{name_of(callback)} is in the callbacks of {run}, which has not ended: pass another object"
+                    )
+            _RESERVED.update((id(callback), self) for callback in self._callbacks)
+        try:
+            yield
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        with _RESERVING:
+            for callback in self._callbacks:
+                if _RESERVED.get(id(callback)) is self:
+                    del _RESERVED[id(callback)]
 
     def metrics_written(self, line: Mapping[str, Any]) -> dict[str, float]:
         return self._collect("on_metrics", line)
@@ -126,6 +144,7 @@ class Callbacks(Observer):
         """
         if self._source:
             self._source.state, self._source.reason = state, reason
+        self._release()  # in its `on_end` a callback may start another run
         started, self._started = self._started, []
         with ExitStack() as calls:
             if self._source:
