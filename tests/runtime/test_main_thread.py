@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -182,6 +183,14 @@ def test_an_env_call_that_takes_too_long_before_a_run_is_reported_with_its_place
         pass
     assert f"did not return in time ({limit})" in SAID[0]
     assert re.search(rf"it is in {method}, line \d+ of \S*test_main_thread\.py", SAID[0])
+
+
+def test_in_another_thread_than_the_main_one_only_a_kill_ends_an_env_call():
+    config = resolve("ppo", name_of_env(SlowThirdStep), flags={"step_timeout_s": LIMIT_S, "reset_timeout_s": 30.0})
+    with ThreadPoolExecutor() as pool:
+        pool.submit(build, config, SAID.append).result().close()
+    assert SAID[0].startswith("the thread was in a call of its env 0 that did not return in time")
+    assert "If it hangs, kill the process; " in SAID[0]
 
 
 @pytest.mark.parametrize("runtime", ["threads", "processes"])

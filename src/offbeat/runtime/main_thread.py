@@ -1,7 +1,8 @@
 """Tells the user when the main thread makes no progress in an env call, a learning step or a callback.
 
-Nothing can end a thread, so the run goes on when the call returns. Ctrl-C ends it, but not while compiled code hangs,
-or while the run closes its envs: then only a kill does.
+The main thread of a run is the one that calls `train`. Nothing can end it, so the run goes on when the call returns.
+Ctrl-C does, but not while compiled code hangs, while the run closes its envs, or if this thread is not the main thread
+of the process: then only a kill does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Thread, get_ident
+from threading import Event, Thread, get_ident, main_thread
 from time import monotonic
 
 import numpy as np
@@ -37,8 +38,8 @@ class _Watched:
     """Is called, in another thread, with the message."""
     problem: str = ""
     """Start of the message; '': the thread is in an env call, which the deadline describes."""
-    advice: str = "press Ctrl-C, or kill the process"
-    """What to do if it hangs."""
+    advice: str = ""
+    """What to do if it hangs; '': what ends this thread."""
     remedy: str = ""
     """End of the message: how this is avoided in another run."""
     updates_made: Callable[[], int] = lambda: 0
@@ -141,11 +142,13 @@ class MainThreadWatch:
 
     def _notify(self, watched: _Watched) -> None:
         """Notify the user, with the stack of the thread for the log."""
-        problem = watched.problem or f"the main thread {self._deadline.reason}"
+        is_main = self._thread == main_thread().ident  # in another one, `train` catches no signals
+        problem = watched.problem or f"{'the main thread' if is_main else 'the thread'} {self._deadline.reason}"
+        advice = watched.advice or ("press Ctrl-C, or kill the process" if is_main else "kill the process")
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - the documented way to other threads' frames
         where = "log.txt says where it is" if self.has_log or frame is None else f"it is in {place_in_user_code(frame)}"
         stack = "" if frame is None else "".join(traceback.format_stack(frame))
-        text = f"{problem}, and a thread cannot be killed. If it hangs, {watched.advice}; {where}{watched.remedy}"
+        text = f"{problem}, and a thread cannot be killed. If it hangs, {advice}; {where}{watched.remedy}"
         watched.notify(text, stack)
 
 

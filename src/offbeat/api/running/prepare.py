@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -57,10 +57,11 @@ def prepare(config: Config, view: View) -> Parts:
 def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None]:
     """Notify the user again and again that `what` still runs in this thread, where no other process could end it."""
     finished, started = Event(), monotonic()
+    remedy = "press Ctrl-C" if current_thread() is main_thread() else "kill the process"
 
     def remind() -> None:
         while not finished.wait(REMIND_S):
-            notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, press Ctrl-C")
+            notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, {remedy}")
 
     reminder = Thread(target=remind, name="offbeat reminder", daemon=True)
     start_thread(reminder)
