@@ -19,6 +19,7 @@ from offbeat.core.errors import Closed, EnvFailed, NetworkFailed, RunFailed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import (
     ENV_STEP,
+    FRAME_AGE,
     NO_DECISION,
     NOT_ENDED,
     Acted,
@@ -206,6 +207,17 @@ def test_env_groups_give_the_same_rows_as_one_group(env, groups):
     for name, part in one.items():
         rows = ended if name in ("episode_return", "episode_length") else ...
         np.testing.assert_allclose(several[name][rows], part[rows], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_the_ages_of_frame_stacks_are_those_of_the_columns_of_each_env_group():
+    stage = Stage("offbeat/PixelsMotion-v0", groups=2, frame_stack=3)
+    stage.actor.start(0, spread=20)
+    slots = stage.act(*range(8))
+    for slot in slots:
+        age, continues = slot[FRAME_AGE], slot["valid"][:-1]
+        assert (age[1:] == np.where(continues, np.minimum(age[:-1] + 1, 2), 0)).all()
+    of_groups = np.split(np.concatenate([slot[FRAME_AGE] for slot in slots]), 2, axis=1)
+    assert (of_groups[0] != of_groups[1]).any()
 
 
 @pytest.mark.parametrize(("env", "groups"), [(WANDERER, 2), ("CartPole-v1", 1)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
@@ -314,6 +314,20 @@ def test_arrays_and_outputs_that_a_subclass_adds_are_cut_and_combined_like_the_o
     for whole, cut in zip(computed(case, ALONE), computed(case, AllShards(3)), strict=True):
         np.testing.assert_allclose(cut.gradients, whole.gradients, rtol=1e-4, atol=1e-6)
         assert_close(whole.result.metrics, cut.result.metrics)
+        assert_close(whole.result.outputs, cut.result.outputs)
+
+
+class EmptyFirstDQN(WeightedDQN):
+    """The first of many shards has no rows. Its loss needs rows."""
+
+    def cut(self, minibatch: Minibatch, shards: int) -> Sequence[Shard]:
+        return super().cut(minibatch, shards)[::-1]
+
+
+def test_a_shard_without_rows_may_be_the_first():
+    case = transitions(EmptyFirstDQN, DQNConfig(**SMALL))
+    for whole, cut in zip(computed(case, ALONE), computed(case, AllShards(13)), strict=True):
+        np.testing.assert_allclose(cut.gradients, whole.gradients, rtol=1e-4, atol=1e-6)
         assert_close(whole.result.outputs, cut.result.outputs)
 
 
