@@ -5,7 +5,10 @@ Only the requested keys are read, so large infos cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,19 @@ from offbeat.core.types import NO_DECISION, Array
 
 KeyPath = tuple[str, ...]
 """Keys of the info, then of nested dicts."""
+_BOOLEANS: ContextVar[Counter[str] | None] = ContextVar("booleans", default=None)
+"""The counts of `counted_booleans`, for readers that are made inside."""
+
+
+@contextmanager
+def counted_booleans() -> Iterator[Counter[str]]:
+    """Give the number of booleans, by name of `info_metrics`, among the values that readers made inside have read."""
+    counts: Counter[str] = Counter()
+    token = _BOOLEANS.set(counts)
+    try:
+        yield counts
+    finally:
+        _BOOLEANS.reset(token)
 
 
 def info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[int, Mapping[str, Any]], None]:
@@ -27,13 +43,15 @@ def info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[
         names: K names of `info_metrics`.
         target: Array for the numbers, [n, K].
     """
-    paths = _paths(names)
+    paths, booleans = _paths(names), _BOOLEANS.get()
 
     def read(row: int, info: Mapping[str, Any]) -> None:
         for index, path in enumerate(paths):
             value = _at(info, path)
             if value is not None:
                 target[row, index] = _number(path, value)
+                if booleans is not None and isinstance(value, bool | np.bool_):
+                    booleans[names[index]] += 1
 
     return read
 
@@ -44,7 +62,7 @@ def vector_info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Cal
     The arguments are those of `info_reader`. In Gymnasium's format `info["x"]` has one number per env, and the
     optional flags `info["_x"]` mark the envs that have one. Values of invalid rows are not read.
     """
-    paths = _paths(names)
+    paths, booleans = _paths(names), _BOOLEANS.get()
 
     def read(valid: Array, infos: Mapping[str, Any]) -> None:
         target.fill(np.nan)
@@ -55,6 +73,8 @@ def vector_info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Cal
             given = _at(infos, (*path[:-1], f"_{path[-1]}"))
             present = valid if given is None else valid & np.asarray(given, np.bool_)
             target[present, index] = _numbers(path, values, len(target))[present]
+            if booleans is not None and np.asarray(values).dtype.kind == "b":
+                booleans[names[index]] += int(np.sum(present))
 
     return read
 

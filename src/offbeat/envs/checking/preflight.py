@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from shlex import quote
+from typing import Any
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, ConfigError, EnvFailed, with_notes_of
+from offbeat.core.info_names import reduction_of
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import NO_DECISION, EnvSpec
+from offbeat.core.types import NO_DECISION, EnvSpec, Tree
 from offbeat.envs.call_watch import EnvCallWatch, Unwatched
 from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rows import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.contract import InfoSignals
 from offbeat.envs.failures import failed, fault_of_world
+from offbeat.envs.infos import counted_booleans
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_world, spec_of_world
@@ -42,11 +46,15 @@ def preflight(
     """
     watch = watch or Unwatched()
     try:
-        with started(env_id, 1, "preflight", settings, tasks, watch) as (envs, first):
-            rollout(envs, first, STEPS, watch)
+        with (
+            counted_booleans() as booleans,
+            started(env_id, 1, "preflight", settings, tasks, watch) as (envs, first),
+        ):
+            rows = rollout(envs, first, STEPS, watch)
             watch.enter(resets=True)
             require_savable(env_id, {"": envs})
-            return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.reports_no_decision)
+            no_decision = isinstance(envs, InfoSignals) and envs.reports_no_decision
+            return replace(envs.spec, no_decision=no_decision, step_booleans=_of_steps(booleans, [rows]))
     except EnvFailed as error:
         raise with_notes_of(ConfigError(str(error)), error) from error
 
@@ -78,7 +86,7 @@ def preflight_world(
     if world is None:
         return None
     try:
-        with closed_or_warn(world, env_id):
+        with counted_booleans() as booleans, closed_or_warn(world, env_id):
             first = world.reset(SEED)
             spec = spec_of_world(env_id, world, first, settings)
             owners = {agent: (agent,) for agent in spec.names}
@@ -86,7 +94,7 @@ def preflight_world(
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
             worlds.set_progress(0.0)
             reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
-            rollouts(worlds.envs, reset, steps, watch=watch)
+            rows = rollouts(worlds.envs, reset, steps, watch=watch)
             watch.enter(resets=True)
             if saves:
                 require_savable(env_id, worlds.envs)
@@ -94,7 +102,14 @@ def preflight_world(
     except FAILURES as error:
         reported = error if isinstance(error, EnvFailed | ConfigError) else _failed_at_start(env_id, settings, error)
         raise with_notes_of(ConfigError(str(reported)), reported) from error
-    return replace(spec, agents=tuple((name, replace(agent, no_decision=waits)) for name, agent in spec.agents))
+    found: dict[str, Any] = {"no_decision": waits, "step_booleans": _of_steps(booleans, rows.values())}
+    return replace(spec, agents=tuple((name, replace(agent, **found)) for name, agent in spec.agents))
+
+
+def _of_steps(booleans: Mapping[str, int], rows: Iterable[Tree]) -> tuple[str, ...]:
+    """Return the names with more booleans than ends of episodes in these rows, without those that have a reduction."""
+    ends = sum(int((each["terminated"] | each["truncated"]).sum()) for each in rows)
+    return tuple(name for name, count in booleans.items() if count > ends and not reduction_of(name))
 
 
 def _failed_at_start(env_id: str, settings: EnvConfig, error: BaseException) -> EnvFailed:
