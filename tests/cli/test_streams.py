@@ -19,6 +19,7 @@ from tests.support.warm import warm_python
 
 from offbeat.cli.output import changing_spinner, progress_bar, spinner
 from offbeat.core.lossy_stream import lossy
+from offbeat.core.printing import print_text
 
 COMMAND = [sys.executable, "-c", OFFBEAT]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
@@ -106,7 +107,7 @@ def test_texts_of_a_spinner_are_lines_where_it_cannot_be_drawn(lines, capsys):
 def test_a_lossy_stream_drops_what_a_closed_stream_does_not_take():
     stream = io.StringIO()
     stream.close()
-    print("lost", file=lossy(stream), flush=True)
+    print_text("lost", lossy(stream))
 
 
 class ClosedWindow(io.StringIO):
@@ -116,8 +117,19 @@ class ClosedWindow(io.StringIO):
         raise RuntimeError("the window was closed")
 
 
-def test_a_run_continues_where_the_stream_of_the_caller_raises_an_exception(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", ClosedWindow())
+class Logged:
+    """A stream that passes lines to a logger, and has only what `print` needs."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("stream", [ClosedWindow(), Logged()])
+def test_a_run_continues_where_the_stream_of_the_caller_fails_or_lacks_methods(tmp_path, monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream)
     assert small_run(tmp_path / "run", steps=64, progress="lines").state == "finished"
 
 

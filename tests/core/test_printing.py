@@ -2,6 +2,7 @@
 
 import io
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from tests.support.terminals import shown_on_terminal
@@ -32,10 +33,11 @@ def test_other_streams_get_a_text_as_it_is():
     assert stream.getvalue() == 4 * TEXT + "\n"
 
 
-def test_a_closed_stream_cannot_be_redrawn():
+def test_a_stream_that_is_closed_or_cannot_say_what_it_is_cannot_be_redrawn():
     stream = io.StringIO()
     stream.close()
     assert not can_redraw(stream)
+    assert not can_redraw(SimpleNamespace(write=print, flush=print))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,13 @@ class _LossyStream:
         except Exception as error:  # noqa: BLE001
             self.error = self.error or error
 
+    def isatty(self) -> bool:
+        """Whether it is a terminal. A stream that is closed is none, nor is an object without this method."""
+        try:
+            return bool(self._stream.isatty())
+        except Exception:  # noqa: BLE001
+            return False
+
     def __getattr__(self, name: str) -> Any:
         """Return everything else of the other stream, such as its encoding."""
         return getattr(self._stream, name)

@@ -22,7 +22,7 @@ def can_redraw(stream: TextIO | None) -> bool:
 
     rich would also say so of a file, if FORCE_COLOR is set.
     """
-    with suppress(ValueError):  # the stream is closed
+    with suppress(ValueError, AttributeError):  # it is closed, or an object without this method
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
     return False
 
