@@ -52,10 +52,11 @@ def _field_docstrings(config: Any) -> dict[str, str]:
     for cls in reversed(config.__mro__[:-1]):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        except OSError:  # the source file does not exist
+        except (OSError, TypeError):  # the class was not made in a file, or the file does not exist
             continue
         assert isinstance(body, ast.ClassDef)
         for field, note in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(note, ast.Expr):
-                notes[field.target.id] = " ".join(ast.literal_eval(note.value).split())
+            match field, note:
+                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    notes[name] = " ".join(text.split())
     return notes
