@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 import tyro
@@ -201,6 +202,19 @@ def test_the_arguments_of_a_command_are_those_that_its_parser_takes(command, cap
 def test_right_arguments_are_accepted(typed):
     command, *rest = typed.split()
     assert Usage(command, COMMANDS[command]).check(rest) == rest
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "field", "value"),
+    [
+        ("plot", "a --out c.png b", "runs", (Path("a"), Path("b"))),
+        ("match", "a --json b --seed 1 c", "runs", (Path("a"), Path("b"), Path("c"))),
+        ("train", "--set=gamma=0.9 ppo CartPole-v1", "env", "CartPole-v1"),
+    ],
+)
+def test_flags_may_stand_before_and_between_positional_arguments(command, typed, field, value):
+    checked = Usage(command, COMMANDS[command]).check(typed.split())
+    assert getattr(tyro.cli(COMMANDS[command], args=checked), field) == value
 
 
 def test_whole_numbers_may_be_written_with_an_exponent_in_each_command():

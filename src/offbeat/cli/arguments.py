@@ -145,6 +145,8 @@ class Usage:
     def check(self, given: Sequence[str]) -> list[str]:
         """Refuse arguments that the command does not take, or that lack something; return them as tyro reads them.
 
+        Positional arguments are first: argparse would not take a list of them with flags in between.
+
         Raises:
             ConfigError: with an example of what is expected.
         """
@@ -162,10 +164,9 @@ class Usage:
                 checked += _checked_flag(argument, token, rest)
             else:
                 positional.append(token)
-                checked.append(token)
         self._check_positional(positional)
         self._require_flags(fields_given)
-        return checked
+        return [*positional, *checked]
 
     def _flag(self, token: str, rest: Sequence[str], positional: Sequence[str], given: Sequence[str]) -> Argument:
         """Return the argument of a flag.
