@@ -164,7 +164,8 @@ def test_a_signal_stops_training_at_the_next_learning_step_with_a_checkpoint(tmp
 @pytest.mark.parametrize("progress", ["dashboard", *thorough("lines")])
 def test_a_run_whose_terminal_is_closed_stops_with_a_checkpoint(tmp_path, progress):
     path = tmp_path / "run"
-    arguments = [*small_arguments(path, **FOR_EVER | PROCESSES), "--progress", progress]
+    arguments = small_arguments(path, **FOR_EVER | PROCESSES)
+    arguments[arguments.index("--progress") + 1] = progress
     started = Started(arguments, tmp_path, IN_TERMINAL)
     started.wait_until(lambda: lines_of(path) != [])
     actors = actors_of(path)

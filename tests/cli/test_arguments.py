@@ -93,6 +93,10 @@ $ offbeat export a --out
 --out has no value: pass, for example, --out policy.onnx
 $ offbeat train ppo CartPole-v1 --steps
 --steps has no value: pass, for example, --steps 1000000
+$ offbeat train ppo CartPole-v1 --steps 5 --seed 1 --steps 6
+--steps is given twice: pass only one of them
+$ offbeat eval a --sampled --no-sampled
+--sampled is given twice: pass only one of them
 $ offbeat train ppo CartPole-v1 --steps --seed 1
 --steps has no value: pass, for example, --steps 1000000
 $ offbeat train ppo CartPole-v1 --set
