@@ -326,7 +326,7 @@ def test_the_command_of_a_new_run_has_the_arguments_of_the_env_that_were_given()
         ("separate", "shared", False), ("separate", "separate", True), ("separate", "two", False),
         ("one", "shared", True), ("one", "separate", True), ("one", "one", True), ("one", "two", True),
         ("two", "shared", False), ("two", "separate", False), ("two", "one", False), ("two", "two", True),
-        ("two", "exchanged", True), ("two", "named", True),
+        ("two", "exchanged", True), ("two", "reordered", True), ("two", "named", True),
     ],
 )  # fmt: skip
 def test_other_policies_are_refused_with_the_command_of_a_new_run(kind, given, fits, tmp_path):
@@ -334,6 +334,7 @@ def test_other_policies_are_refused_with_the_command_of_a_new_run(kind, given, f
     tables = {
         "one": '[policies.all]\nagents = "*"\n',
         "two": '[policies.a]\nagents = "player_0"\n[policies.b]\nagents = "player_1"\n',
+        "reordered": '[policies.b]\nagents = "player_1"\n[policies.a]\nagents = "player_0"\n',
         "exchanged": '[policies.a]\nagents = "player_1"\n[policies.b]\nagents = "player_0"\n',
         "named": '[policies.c]\nagents = "*"\ninit_policy = "b"\n',
     }
