@@ -93,6 +93,14 @@ def test_settings_of_a_registered_algorithm_are_known_and_validated(tmp_path):
         small_run(tmp_path / "run", "careful", doubt=2)
 
 
+def test_an_algorithm_that_cannot_be_imported_does_not_change_what_is_said_of_an_unknown_key(tmp_path):
+    register_algorithm("lost", "not_there:Lost")
+    for typed, key in (("learing_rate", "learning_rate"), ("exploration_final_eps", "final_epsilon")):
+        with pytest.raises(ConfigError, match=f"unknown key '{typed}'.*{key}"):
+            small_run(tmp_path / "run", "dqn", **{typed: 1})
+    assert "unknown flag '--learing'" in offbeat("train", "dqn", "CartPole-v1", "--learing", 1).err
+
+
 @pytest.mark.parametrize("algorithm", ["careful", *thorough(CarefulDQN)])
 def test_worker_processes_find_a_registered_algorithm(tmp_path, algorithm):
     settings: dict[str, Any] = {"imports": (NAMES,)} if algorithm == "careful" else {}

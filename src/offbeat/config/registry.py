@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from inspect import formatannotation
 from itertools import count
@@ -118,6 +119,15 @@ def register_algorithm(name: str, algorithm: type[Any] | str, summary: str = "")
     else:
         entry.config_class()
     ALGORITHMS[name] = entry
+
+
+def settings_classes() -> dict[str, type[AlgorithmSettings]]:
+    """Return the class of the settings of each registered algorithm, by name, without those that cannot be loaded."""
+    classes: dict[str, type[AlgorithmSettings]] = {}
+    for name, entry in ALGORITHMS.items():
+        with suppress(ConfigError):
+            classes[name] = entry.config_class()
+    return classes
 
 
 _OTHER_NAMES = {

@@ -24,7 +24,7 @@ from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import read_policies, tables_of
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
-from offbeat.config.registry import ALGORITHMS, algorithm_entry
+from offbeat.config.registry import ALGORITHMS, algorithm_entry, settings_classes
 from offbeat.config.run_config import STARTS_FROM, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, refused_key
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
@@ -258,8 +258,8 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
 
 def setting_names(algorithm: str | None = None) -> set[str]:
     """Return the keys of all settings for an algorithm; None: over all algorithms."""
-    algorithms = ALGORITHMS if algorithm is None else (algorithm,)
-    tables = [RunConfig, EnvConfig, RuntimeConfig, *map(settings_class_of, algorithms)]
+    algorithms = settings_classes().values() if algorithm is None else (settings_class_of(algorithm),)
+    tables = [RunConfig, EnvConfig, RuntimeConfig, *algorithms]
     of_league = (f"{LEAGUE}{name}" for name in hints_of(LeagueConfig))
     return {"league", *of_league, *(name for table in tables for name in hints_of(table))}
 

@@ -9,7 +9,7 @@ from typing import Any
 from offbeat.config.env import ARGUMENT_TABLES, EVAL_KWARGS, KWARGS, EnvConfig
 from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.other_libraries import OtherName, names_like, other_calls
-from offbeat.config.registry import ALGORITHMS
+from offbeat.config.registry import settings_classes
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError, unknown
@@ -46,7 +46,7 @@ def unknown_key(
     """
     last = key.rpartition(".")[2]  # other libraries have tables too, as in self_play.window
     others = names_like(last) or names_like(key.partition(".")[0])
-    owners = [name for name, entry in ALGORITHMS.items() if key in hints_of(entry.config_class())]
+    owners = [name for name, settings in settings_classes().items() if key in hints_of(settings)]
     if meant := prefix_meant(key):
         return ConfigError(f"unknown key {key!r}: {meant}. {remedy}")
     if others and (not owners or any(other.key_of(known) in known for other in others)):
@@ -134,7 +134,7 @@ def is_valid(key: str, value: object, hint: Any) -> bool:
 
 def _hints_and_defaults() -> dict[str, tuple[Any, Any]]:
     """Return the type hint and the default of each key."""
-    tables = [*(entry.config_class() for entry in ALGORITHMS.values()), RunConfig, RuntimeConfig, EnvConfig]
+    tables = [*settings_classes().values(), RunConfig, RuntimeConfig, EnvConfig]
     own = {key: (hint, defaults_of(table)[key]) for table in tables for key, hint in hints_of(table).items()}
     of_league = defaults_of(LeagueConfig)
     return own | {f"{LEAGUE}{key}": (hint, of_league[key]) for key, hint in hints_of(LeagueConfig).items()}
