@@ -41,6 +41,12 @@ $ offbeat list settings ppo --env Nothing-v9
 unknown env 'Nothing-v9'. Run `offbeat list envs` for a list. For an env of another package, type its module too: module:ID. For an env of your own, pass --import my_module, which registers it, or my_module:MyEnv
 $ offbeat train ppo CartPole-v1 --set use_sde=true
 unknown key 'use_sde': use_sde is a name of Stable-Baselines3; in offbeat, there is no state-dependent exploration: leave it out. `offbeat list settings ppo` shows all keys.
+$ offbeat train ppo CartPole-v1 --set env=Acrobot-v1
+env is no setting: it is the second argument, after the algorithm
+$ offbeat train ppo CartPole-v1 --set algorithm=a2c
+algorithm is no setting: it is the first argument
+$ offbeat train ppo CartPole-v1 --set preset=ppo-cartpole-fast
+preset is no setting: pass --preset ppo-cartpole-fast
 $ offbeat train ppo CartPole-v1 --set total_steps=9
 unknown key 'total_steps'. It is a name of other libraries, and offbeat calls it steps: pass --steps 9. `offbeat list settings ppo` shows all keys.
 $ offbeat train ppo CartPole-v1 1000

@@ -35,6 +35,7 @@ from offbeat.core.field_definitions import defaults_of, hints_of, required
 from offbeat.core.field_texts import example_of, syntax_of
 from offbeat.core.fields import build, in_short, read
 from offbeat.core.threads import usable_cores
+from offbeat.core.typed_text import as_text
 
 
 def settings_list(algorithm: str) -> str:
@@ -183,6 +184,8 @@ def _set_given(
     given: set[str] = set()
     prefixes = tuple(prefix for prefix in PREFIXES if prefix != ENCODER_KWARGS or "encoder_kwargs" in own)
     for key, value in (item for source in sources for item in source.items()):
+        if key in STARTS_FROM:
+            raise _is_no_setting(key, value)
         if key not in table_of and not key.startswith(prefixes):
             remedy = f"{settings_list(algorithm)} shows all keys."
             raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
@@ -195,6 +198,12 @@ def _set_given(
     for key in sorted(values, key=order_of):
         _set_value(tables, table_of, key, values[key], own)
     return given
+
+
+def _is_no_setting(key: str, value: object) -> ConfigError:
+    """Return the error for one of `STARTS_FROM` that is given as a setting."""
+    arguments = {"algorithm": "it is the first argument", "env": "it is the second argument, after the algorithm"}
+    return ConfigError(f"{key} is no setting: {arguments.get(key, f'pass --{key} {as_text(value)}')}")
 
 
 def _set_value(
