@@ -21,6 +21,7 @@ from offbeat.core.fields import (
     Positive,
     Ratio,
     Share,
+    Size,
     build,
     read,
 )
@@ -123,6 +124,7 @@ def test_values_are_parsed_according_to_the_type_hint(given, hint, expected):
         ("0", Positive, "a number more than 0"),
         ("-1", NonNegative, "a number at least 0"),
         ("1.5", Share, "a number at least 0 and at most 1"),
+        ("-1", Size, "a whole number at least 0 and at most 2147483647"),
         ("-0.1", Share, "a number at least 0 and at most 1"),
         ("1", Annotated[float, Bound(below=1)], "a number less than 1"),
         ("0", Count | None, "a whole number at least 1 or none"),

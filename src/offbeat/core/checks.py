@@ -42,16 +42,21 @@ class Bound(Check):
     def examples(self, kind: type) -> list[str]:
         """Return numbers in the range, the usual ones first."""
         usual = (2, 1, 0) if kind is int else (1, 0.5)
-        return [f"{number:g}" for number in (*usual, self.low) if self.holds(number)]
+        return [_text(number) for number in (*usual, self.low) if self.holds(number)]
 
     def __str__(self) -> str:
         parts = [
-            f"at least {self.low:g}" if self.low > -math.inf else "",
-            f"more than {self.above:g}" if self.above > -math.inf else "",
-            f"at most {self.high:g}" if self.high < math.inf else "",
-            f"less than {self.below:g}" if self.below < math.inf else "",
+            f"at least {_text(self.low)}" if self.low > -math.inf else "",
+            f"more than {_text(self.above)}" if self.above > -math.inf else "",
+            f"at most {_text(self.high)}" if self.high < math.inf else "",
+            f"less than {_text(self.below)}" if self.below < math.inf else "",
         ]
         return f"of {self.unit} " * bool(self.unit) + " and ".join(part for part in parts if part)
+
+
+def _text(number: float) -> str:
+    """Return a bound as it is typed. A whole number has all its digits."""
+    return str(number) if isinstance(number, int) else f"{number:g}"
 
 
 @dataclass(frozen=True)
