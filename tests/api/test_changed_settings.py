@@ -176,9 +176,9 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     "max_lag": (1, ["max_lag is 0 in", INIT_FROM]),
     "hidden_sizes": (
         "32,32",
-        ["hidden_sizes is [16] in", "network", " --envs-per-actor 4 ", " hidden_sizes=32,32 ", " gamma=0.5`"],
+        ["hidden_sizes is 16 in", "network", " --envs-per-actor 4 ", " hidden_sizes=32,32 ", " gamma=0.5`"],
     ),
-    "normalize_observations": (False, ["normalize_observations is True in", "network and its statistics"]),
+    "normalize_observations": (False, ["normalize_observations is true in", "network and its statistics"]),
     "frame_stack": (2, ["frame_stack is 1 in", "belong to an env"]),
     "init_from": (
         "elsewhere",
@@ -204,6 +204,15 @@ def test_a_setting_that_cannot_change_is_refused_in_words_and_nothing_is_changed
     assert contents(run) == before
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"decorrelate": "true"}, "is false in .* to true:"), ({"hidden_sizes": "8,8"}, "is none .*64,64; .* to 8,8:")],
+)
+def test_a_value_that_cannot_change_is_shown_as_it_is_typed(change, says):
+    with pytest.raises(ConfigError, match=says):
+        changed_config(resolve("ppo", "CartPole-v1"), change, Path("runs/a"))
+
+
 def test_the_command_of_a_run_that_leaves_out_all_arguments_of_the_env_ends_with_its_last_flag():
     config = resolve("ppo", "CartPole-v1", flags={"kwargs": {"sutton_barto_reward": True}})
     with pytest.raises(ConfigError, match="`offbeat train ppo CartPole-v1 --init-from runs/a`"):
@@ -211,7 +220,7 @@ def test_the_command_of_a_run_that_leaves_out_all_arguments_of_the_env_ends_with
 
 
 def test_layers_that_were_not_given_are_named_when_they_cannot_change():
-    with pytest.raises(ConfigError, match=r"hidden_sizes is none \(the default: \[64, 64\]; no layers if .* to \[8\]"):
+    with pytest.raises(ConfigError, match=r"hidden_sizes is none \(the default: 64,64; no layers if .* to 8:"):
         changed_config(resolve("ppo", "CartPole-v1"), {"hidden_sizes": "8"}, Path("runs/a"))
 
 
@@ -390,7 +399,7 @@ def test_the_settings_of_a_new_run_are_only_resolved_for_a_command_that_has_them
     [
         ({"settings": {"gamma": 0.9}, "gamma": 0.9}, "gamma is given twice, as an argument and in settings"),
         ({"settings": {"steps": 2048}, "steps": 2048}, "steps is given twice"),
-        ({"env_kwargs": {"size": 2}, "env.kwargs.size": 3}, "env.kwargs.size is given twice, by this key and in a"),
+        ({"env_kwargs": {"size": 2}, "env.kwargs.size": 3}, "env.kwargs.size is given twice, by this key and in the"),
         ({"eval_kwargs": {"size": 2}, "env.eval_kwargs.size": 3}, "env.eval_kwargs.size is given twice, by this key"),
         ({"settings": ["gamma"]}, "but a dict with names of settings is expected"),
         ({"settings": {1: 0.9}}, "but a dict with names of settings is expected"),

@@ -191,4 +191,4 @@ def test_a_run_with_the_inputs_is_evaluated_resumed_and_loaded(tmp_path):
     assert said.code == 0, said.err
     said = offbeat("resume", run, "--steps", 512, "--set", "previous_reward=false")
     assert said.code == 2
-    assert "previous_reward is True in" in said.err
+    assert "previous_reward is true in" in said.err

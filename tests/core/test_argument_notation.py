@@ -138,10 +138,14 @@ def test_python_shows_arguments(written, shown):
     assert in_python(shown) == shown
 
 
-@pytest.mark.parametrize(("shows_flags", "texts"), [(False, ["None", "True", "0.5"]), (True, ["none", "true", "0.5"])])
+@pytest.mark.parametrize(
+    ("shows_flags", "texts"),
+    [(False, ["None", "True", "0.5", "a", "(64, 64)", "[]"]), (True, ["none", "true", "0.5", "a", "64,64", "[]"])],
+)
 def test_a_value_is_shown_as_its_reader_writes_it(shows_flags, texts):
+    values: list[object] = [None, True, 0.5, "a", (64, 64), []]
     with flags_shown(shows_flags):
-        assert [value_for_reader(value) for value in (None, True, 0.5)] == texts
+        assert [value_for_reader(value) for value in values] == texts
 
 
 def test_the_command_line_shows_flags():

@@ -263,7 +263,7 @@ def test_a_resume_changes_the_setting_of_one_policy(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("hidden_sizes", "4", "policies.cat.settings.hidden_sizes is [16] in .* cannot change it to [4]: .* network"),
+        ("hidden_sizes", "4", "policies.cat.settings.hidden_sizes is 16 in .* cannot change it to 4: .* network"),
         ("unroll_length", "4", "[policies.cat.settings] has unroll_length, which all policies of a run share"),
         ("steps", "4", "[policies.cat.settings] has steps, which all policies of a run share"),
     ],

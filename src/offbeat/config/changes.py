@@ -17,7 +17,7 @@ from offbeat.config.run_config import LIMITS, REPORTING, STARTS_FROM, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.runtimes import OPTIONAL_KEYS
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.core.argument_notation import for_reader
+from offbeat.core.argument_notation import for_reader, value_for_reader
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 
@@ -202,10 +202,11 @@ def _refused(
         instead = remedy.format(with_flag=for_reader(", with --import MODULE", ""))
     else:
         instead = remedy(config, run, given)
-    shown = f"{old}{_default_layers(config, key, old)}"
+    shown = f"{value_for_reader(old)}{_default_layers(config, key, old)}"
     name = "env_kwargs" if key == "kwargs" else key
     return ConfigError(
-        f"{name} is {shown} in {run}, and a resume cannot change it to {new}: {reason}. Instead, {instead}"
+        f"{name} is {shown} in {run}, and a resume cannot change it to {value_for_reader(new)}: {reason}. "
+        f"Instead, {instead}"
     )
 
 
@@ -214,4 +215,5 @@ def _default_layers(config: Config, key: str, value: object) -> str:
     layers = getattr(config.algorithm_settings, "default_hidden_sizes", None)
     if setting_of(key) != "hidden_sizes" or value != "none" or layers is None:
         return ""
-    return f" (the default: {list(layers)}; no layers if an encoder has all inputs, unless critics need one)"
+    shown = value_for_reader([*layers])
+    return f" (the default: {shown}; no layers if an encoder has all inputs, unless critics need one)"

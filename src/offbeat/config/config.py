@@ -24,6 +24,7 @@ from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
+from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.files import replace_file
 from offbeat.core.frozen_table import in_toml
@@ -120,9 +121,8 @@ class Config:
         runtime, defaults = self.runtime, RuntimeConfig()
         for key, instead in self.algorithm_settings.unsupported_runtime_keys.items():
             if getattr(runtime, key) != getattr(defaults, key):
-                raise ConfigError(
-                    f"{key} is {getattr(runtime, key)}, which is not supported by {self.run.algorithm}: {instead}"
-                )
+                value = value_for_reader(getattr(runtime, key))
+                raise ConfigError(f"{key} is {value}, which is not supported by {self.run.algorithm}: {instead}")
 
     @property
     def memory(self) -> MemoryShape:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from offbeat.config.curriculum import parameters
+from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import syntax_of
@@ -291,8 +292,7 @@ def refuse_atari_settings(settings: EnvConfig, env_id: str) -> None:
     """Raise ConfigError for settings that only Atari games support, for another env."""
     for key in ATARI_ONLY:
         if (given := getattr(settings, key)) is not None:
-            value = str(given).lower() if isinstance(given, bool) else given
             raise ConfigError(
-                f"{key} is {value}, which is not supported by {env_id}: only Atari games have it, such as "
-                "PongNoFrameskip-v4 or ALE/Pong-v5. Leave it out"
+                f"{key} is {value_for_reader(given)}, which is not supported by {env_id}: only Atari games have it, "
+                "such as PongNoFrameskip-v4 or ALE/Pong-v5. Leave it out"
             )

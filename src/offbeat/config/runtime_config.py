@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
+from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.checks import Example, Flag, PrintableText
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Resource, Seconds
@@ -195,8 +196,8 @@ def require_supported(runtime: RuntimeConfig) -> None:
         if getattr(runtime, key) is not None and key not in entry.supports:
             others = " or --runtime ".join(supporting(key))
             raise ConfigError(
-                f"{key} is {getattr(runtime, key)}, which is not supported by the {entry.name} runtime: leave it out, "
-                f"or pass --runtime {others}"
+                f"{key} is {value_for_reader(getattr(runtime, key))}, which is not supported by the {entry.name} "
+                f"runtime: leave it out, or pass --runtime {others}"
             )
     defaults = RuntimeConfig()
     for key in entry.refuses:
@@ -218,7 +219,8 @@ def require_supported(runtime: RuntimeConfig) -> None:
 def refused_key(key: str, value: object, entry: RuntimeEntry) -> ConfigError:
     """Return the error for a key that a runtime refuses."""
     return ConfigError(
-        f"{key} is {value}, which is not supported by the {entry.name} runtime: {entry.refuses[key]}. Leave it out"
+        f"{key} is {value_for_reader(value)}, which is not supported by the {entry.name} runtime: "
+        f"{entry.refuses[key]}. Leave it out"
     )
 
 

@@ -90,9 +90,8 @@ def for_reader(flags: str, python: str) -> str:
 
 
 def value_for_reader(value: object) -> str:
-    """Return a value as the reader writes it: none and true on the command line, None and True in Python."""
-    is_constant = value is None or isinstance(value, bool)
-    return for_reader(as_text(value), str(value)) if is_constant else as_text(value)
+    """Return a value as the reader writes it: none and 64,64 on the command line, None and (64, 64) in Python."""
+    return for_reader(as_text(value) or str(value), str(value))
 
 
 def is_for_python() -> bool:
