@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offbeat.core.allocator import keeps_freed_memory, stop_keeping_memory
-from offbeat.core.default_device import cpu_by_default
 from offbeat.core.files import require_current_folder
 from offbeat.core.gpu_numerics import WORKSPACE, GpuNumerics
 from offbeat.core.import_traces import ImportTraces, restore_environment
@@ -58,7 +57,10 @@ class CallerState:
         self.process.imports.undo_draws()
 
     def restore_scheduling(self, *, of_new_threads: bool) -> None:
-        """Restore cores and niceness of this thread; `of_new_threads`: also of those that libraries have started."""
+        """Restore cores and niceness of this thread; `of_new_threads`: also of those that libraries have started.
+
+        Nothing is restored if this thread still has its own.
+        """
         if (usable_core_numbers(), niceness()) == (self._cores, self._niceness):
             return
         for task in (0, *(_tasks() - self._tasks if of_new_threads else ())):
@@ -133,8 +135,26 @@ def caller_state() -> Iterator[CallerState]:
 
     While several threads are inside, the last that leaves restores the process to how the first one has found it.
     """
-    with cpu_by_default(), _restored() as state:
+    with _cpu_by_default(), _restored() as state:
         yield state
+
+
+@contextmanager
+def _cpu_by_default() -> Iterator[None]:
+    """Let the CPU be torch's default device while entered, in this thread: each thread has its own.
+
+    The networks and their inputs are made on the CPU, and what the learner needs is then moved to its device.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    if torch.get_default_device().type == "cpu":  # a context would slow down all calls of torch
+        yield
+        return
+    with torch.device("cpu"):
+        yield
 
 
 @contextmanager
