@@ -125,13 +125,9 @@ class Resume:
         with spinner("starting", shown=self.progress != "none"):
             from offbeat.api.resume import continue_run
             from offbeat.config.importing import import_modules
-            from offbeat.core.field_definitions import hints_of
-            from offbeat.core.fields import read
 
             import_modules(self.imports)
             given = self._given()
-            if "steps" in given:
-                read("steps", given["steps"], hints_of(RunConfig)["steps"], default=RunConfig.steps)
         with stdout_to_stderr():
             run = continue_run(
                 self.run_directory,
