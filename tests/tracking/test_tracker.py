@@ -323,7 +323,7 @@ def test_a_hanging_tracker_does_not_delay_the_run(tmp_path, monkeypatch):
     monkeypatch.setitem(tracker.END_S, "failed", 0.5)
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
     directory = RunDirectory.create(tmp_path / "run", config)
-    begun = tracker.start_tracker(config, directory, print)
+    begun = tracker.start_tracker(config, directory, print, 0)
     assert begun is not None
     directory.metrics_file.write_text('{"env_steps": 1}\n')
     fcntl.fcntl(begun._pipe, fcntl.F_SETPIPE_SZ, 4096)  # full at once
@@ -385,7 +385,7 @@ def test_a_tracker_whose_id_cannot_be_saved_is_refused_and_ended(tmp_path):
     directory.tracker_file.mkdir(parents=True)  # as on a full disk, it cannot be written
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
     with pytest.raises(ConfigError, match=r"tracker.json cannot be written \(Is a directory\), so the run"):
-        tracker.start_tracker(config, directory, lambda _text: None)
+        tracker.start_tracker(config, directory, lambda _text: None, 0)
     assert not followers().intersection(descendants())
 
 
@@ -397,7 +397,7 @@ def test_a_tracker_whose_process_cannot_be_started_leaves_no_file_open(tmp_path,
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
     before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
-        tracker.start_tracker(config, RunDirectory(tmp_path), lambda _text: None)
+        tracker.start_tracker(config, RunDirectory(tmp_path), lambda _text: None, 0)
     assert open_descriptors() == before
 
 

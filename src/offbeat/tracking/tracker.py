@@ -92,7 +92,7 @@ class Tracker:
 
 
 def start_tracker(
-    config: Config, directory: RunDirectory, notify: Callable[[str], None], metrics_size: int = 0
+    config: Config, directory: RunDirectory, notify: Callable[[str], None], metrics_size: int
 ) -> Tracker | None:
     """Start the tracker of a run; return None if it has none. A run that the tracker already has is continued.
 
