@@ -82,7 +82,7 @@ def test_evaluate_plays_in_another_env(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"episodes": 0}, "episodes is 0, but at least 1 is expected"),
+        ({"episodes": 0}, "episodes is 0, but a whole number at least 1 and"),
         ({"seed": -1}, "seed is -1, but at least 0 is expected"),
         ({"average": True, "checkpoint": "best"}, "choose one"),
         (

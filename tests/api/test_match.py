@@ -265,7 +265,10 @@ def test_one_file_for_both_pictures_of_a_match_is_refused_however_it_is_written(
     ("arguments", "message"),
     [
         ({"runs": []}, "no run is given"),
-        ({"episodes": 0}, "episodes is 0, but at least 1 is expected: pass --episodes 1 or more"),
+        (
+            {"episodes": 0},
+            "episodes is 0, but a whole number at least 1 and at most 100000000 is expected: pass, for",
+        ),
         ({"games": 7}, "unknown argument 'games'. offbeat.match has the arguments runs, episodes, "),
         ({"seed": -1}, "seed is -1, but at least 0"),
         ({"max_episode_steps": 0}, "max_episode_steps is 0, but at least 1"),

@@ -15,8 +15,8 @@ from offbeat.api.playing.snapshots import mixtures_of
 from offbeat.config.arguments import checked
 from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
 from offbeat.core.caller_state import caller_state
-from offbeat.core.errors import ConfigError, require_at_least, require_at_most
-from offbeat.core.fields import MOST_EPISODES
+from offbeat.core.errors import ConfigError, require_at_least
+from offbeat.core.fields import Episodes, read
 from offbeat.core.files import user_path
 from offbeat.core.info_names import INFO
 from offbeat.metrics.text import in_repr
@@ -142,11 +142,11 @@ def evaluate(
         ConfigError: the run or its env cannot be loaded, is code that was not accepted, or does not fit the policy.
         EnvFailed: the env failed during a step.
     """
-    limits = {"episodes": episodes, "max_episode_steps": max_episode_steps, "max_steps": max_steps}
+    episodes = read("episodes", episodes, Episodes | None, "pass, for example, --episodes 20")
+    limits = {"max_episode_steps": max_episode_steps, "max_steps": max_steps}
     for name, value in limits.items():
         if value is not None:
             require_at_least(name, value, 1)
-    require_at_most("episodes", episodes or 1, MOST_EPISODES)
     require_at_least("seed", seed, 0)
     if average and checkpoint != LATEST:
         raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")
@@ -155,7 +155,9 @@ def evaluate(
             run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, wrappers=wrappers, trust_code=trust_code
         )
         mixtures = mixtures_of(_directory(run, "average"), policies, trust_code=trust_code) if average else {}
-        settings: dict[str, Any] = {"seed": seed, "sampled": sampled, "mixtures": mixtures, **limits}
+        settings: dict[str, Any] = {
+            "episodes": episodes, "seed": seed, "sampled": sampled, "mixtures": mixtures, **limits,
+        }  # fmt: skip
         caller.save_library_settings()
         if pool is None:
             scores = score(policies, on_step=on_step, **settings)

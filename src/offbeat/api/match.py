@@ -21,8 +21,8 @@ from offbeat.config.env import MATCH_GAMES, MAX_EPISODE_STEPS
 from offbeat.config.trust import require
 from offbeat.core.argument_notation import for_reader
 from offbeat.core.caller_state import caller_state
-from offbeat.core.errors import ConfigError, EnvFailed, require_at_least, require_at_most
-from offbeat.core.fields import MOST_EPISODES, read
+from offbeat.core.errors import ConfigError, EnvFailed, require_at_least
+from offbeat.core.fields import Episodes, read
 from offbeat.core.files import GivenPath, user_paths
 from offbeat.core.seeding import derive_seed
 from offbeat.envs import sending
@@ -152,8 +152,7 @@ def match(
     directories = user_paths(runs)
     if not directories:
         raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")
-    require_at_least("episodes", episodes, 1)
-    require_at_most("episodes", episodes, MOST_EPISODES)
+    episodes = read("episodes", episodes, Episodes, "pass, for example, --episodes 20")
     require_at_least("seed", seed, 0)
     require_at_least("max_episode_steps", max_episode_steps, 1)
     if snapshots is not None:

@@ -168,19 +168,6 @@ def require_at_least(name: str, value: int, minimum: int) -> None:
         raise ConfigError(f"{name} is {value}, but at least {minimum} is expected: pass {flag} {minimum} or more")
 
 
-def require_at_most(name: str, value: int, maximum: int) -> None:
-    """Refuse a number that is too large.
-
-    Args:
-        name: the argument of a function. Its flag has the same name.
-        value: its value.
-        maximum: the largest value that is accepted.
-    """
-    if value > maximum:
-        flag = f"--{name.replace('_', '-')}"
-        raise ConfigError(f"{name} is {value}, but at most {maximum} is expected: pass {flag} {maximum} or less")
-
-
 # --- errors in the user's code --------------------------------------------------------------------------------
 
 

@@ -31,8 +31,6 @@ FILE_REMEDY = "the file was changed, or was written by another version of offbea
 """End of the message for an invalid table in a JSON file of a run."""
 MOST_BITS = 128
 """The most bits of a whole number that a user may give. Seeds have up to as many; counters of a run have 64."""
-MOST_EPISODES = 10**8
-"""The largest number of episodes of an evaluation or match: the return and length of each are in memory."""
 Name = Annotated[str, PrintableText()]
 Resource = Annotated[str, ResourceAmount()]
 Device = Annotated[str, DeviceName()]
@@ -40,8 +38,8 @@ Count = Annotated[int, Bound(1)]
 """1, 2, 3, ..."""
 Natural = Annotated[int, Bound(0)]
 """0, 1, 2, ..."""
-Episodes = Annotated[int, Bound(1, MOST_EPISODES)]
-"""A number of episodes of an evaluation."""
+Episodes = Annotated[int, Bound(1, 10**8)]
+"""A number of episodes of an evaluation or match: the return and length of each are in memory."""
 Size = Annotated[int, Bound(0, 2**31 - 1)]
 """Size of one axis of an array."""
 Counter = Annotated[int, Bound(0, 2**63 - 1)]
