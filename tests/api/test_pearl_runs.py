@@ -19,8 +19,8 @@ from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
 from offbeat.config.trust import Code
 from offbeat.core.errors import ConfigError
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.tasks import TaskSample, Trials
-from offbeat.core.types import DEFAULT_POLICY
 from offbeat.metrics.names import adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy

@@ -19,8 +19,9 @@ from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.shown_episodes import EnvEpisode, WorldEpisode
 from offbeat.api.playing.trained import Trained
 from offbeat.config.env import EnvConfig
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import DEFAULT_POLICY, Array, Tree
+from offbeat.core.types import Array, Tree
 from offbeat.envs.actions import split_columns
 from offbeat.envs.checking.preflight import preflight
 from offbeat.models.acting import make_policy

@@ -18,7 +18,7 @@ from offbeat.config.policies import names_of, read_policies, tables_of
 from offbeat.config.policy_agents import assigned, owners, separate
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import DEFAULT_POLICY
+from offbeat.core.policy_names import DEFAULT_POLICY
 
 AGENTS = ("agent_0", "adversary_0", "agent_1", "Agent_2")
 TABLES: dict[str, dict[str, Any]] = {

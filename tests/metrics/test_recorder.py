@@ -10,7 +10,7 @@ import pytest
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import RunFailed
-from offbeat.core.types import DEFAULT_POLICY, policy_key
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.names import METRICS, is_of_run
 from offbeat.metrics.recorder import Recorder

@@ -15,7 +15,7 @@ from tests.support.runs import lines_of, small_run
 from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
-from offbeat.core.types import DEFAULT_POLICY
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
 from offbeat.run_directory.directory import RunDirectory

@@ -17,7 +17,8 @@ from offbeat.config.league import LeagueConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.types import NOT_ENDED, policy_key
+from offbeat.core.policy_names import policy_key
+from offbeat.core.types import NOT_ENDED
 from offbeat.league.plan import LeaguePlan
 from offbeat.league.players import LATEST, Player
 from offbeat.league.sides import Side

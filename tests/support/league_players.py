@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.core.types import DEFAULT_POLICY
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.league.average import ActionProbabilities
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_vector

@@ -15,8 +15,9 @@ from offbeat.algorithms.impala import IMPALA, IMPALAConfig
 from offbeat.algorithms.on_policy import OnPolicy
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.core.fields import SMALLEST_IMAGE
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.types import SMALLEST_IMAGE, EnvSpec, Leaf, Tree, env_fields
+from offbeat.core.types import EnvSpec, Leaf, Tree, env_fields
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs

@@ -15,8 +15,9 @@ from tests.support.policies import WithoutWeights
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed, NetworkFailed, RunFailed
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import DEFAULT_POLICY, EnvSpec
+from offbeat.core.types import EnvSpec
 from offbeat.envs.contract import Outcome
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import ActingPolicy, make_policy

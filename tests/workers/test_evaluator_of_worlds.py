@@ -12,8 +12,9 @@ from tests.support.policies import WithoutWeights
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import DEFAULT_POLICY, Array, EnvSpec, Tree
+from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.testing.games import PLAYERS, Nim, RockPaperScissors
 from offbeat.envs.testing.worlds import CartPoles, LateArrivals

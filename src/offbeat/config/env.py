@@ -16,7 +16,7 @@ from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_texts import syntax_of
-from offbeat.core.fields import Bound, Count, Natural, Positive, Share, in_short
+from offbeat.core.fields import SMALLEST_IMAGE, Bound, Count, Natural, Positive, Share, in_short
 from offbeat.core.frozen_table import EMPTY, PlainTable
 from offbeat.core.info_names import REDUCTIONS, key_of, score_of
 
@@ -30,8 +30,8 @@ ARGUMENT_PREFIXES = tuple(ARGUMENT_TABLES.values())
 KWARGS_SYNTAX = "--env-kwargs NAME=VALUE"
 """How one of `kwargs` is typed."""
 
-Side = Annotated[int, Bound(16, 4096)]
-"""Height or width of images in pixels: at least SMALLEST_IMAGE of core/types.py, which loads NumPy."""
+Side = Annotated[int, Bound(SMALLEST_IMAGE, 4096)]
+"""Height or width of images in pixels."""
 
 
 @dataclass(frozen=True, repr=False)

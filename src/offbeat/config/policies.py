@@ -15,6 +15,7 @@ from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import build, in_short
 from offbeat.core.frozen_table import EMPTY, FrozenTable, PlainTable, in_toml
+from offbeat.core.policy_names import DEFAULT_POLICY
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,6 @@ def require_names(names: Iterable[str]) -> None:
     Raises:
         ConfigError: with the characters that a name can have.
     """
-    from offbeat.core.types import DEFAULT_POLICY  # not at the top: it loads NumPy
-
     names = list(names)
     for name in names:
         if not is_name(name):
@@ -145,6 +144,4 @@ def require_names(names: Iterable[str]) -> None:
 
 def names_of(policies: Iterable[str]) -> tuple[str, ...]:
     """Return the names of a run's policies in the order in which they are trained: sorted."""
-    from offbeat.core.types import DEFAULT_POLICY  # not at the top: it loads NumPy
-
     return tuple(sorted(policies)) or (DEFAULT_POLICY,)

@@ -20,6 +20,7 @@ from offbeat.config.policies import (
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.frozen_table import FrozenTable
+from offbeat.core.policy_names import DEFAULT_POLICY
 
 Assignment = Callable[[str], str]
 """Returns the name of an agent's policy, from the name of the agent."""
@@ -82,7 +83,6 @@ def separate(agents: Sequence[str]) -> Policies:
     """
     if len(agents) == 1:
         return NO_POLICIES
-    from offbeat.core.types import DEFAULT_POLICY  # not at the top: it loads NumPy
 
     taken = {DEFAULT_POLICY, *agents}
     policies: dict[str, PolicyConfig] = {}

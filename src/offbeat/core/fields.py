@@ -40,6 +40,8 @@ Natural = Annotated[int, Bound(0)]
 """0, 1, 2, ..."""
 Episodes = Annotated[int, Bound(1, 10**8)]
 """A number of episodes of an evaluation or match: the return and length of each are in memory."""
+SMALLEST_IMAGE = 16
+"""Minimum height and width, in pixels, of observations that are encoded as images."""
 Size = Annotated[int, Bound(0, 2**31 - 1)]
 """Size of one axis of an array."""
 Counter = Annotated[int, Bound(0, 2**63 - 1)]

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.checks import OneOf, Unlimited
-from offbeat.core.fields import Bound, Name, Size
+from offbeat.core.fields import SMALLEST_IMAGE, Bound, Name, Size
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
 
 Array = NDArray[Any]
 F32 = NDArray[np.float32]
@@ -39,27 +40,11 @@ OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 """Names of the leaves that no env gives: see `previous_inputs.py`. Parts of a mixed action have names as
 'previous_action/<key>'."""
-SMALLEST_IMAGE = 16
-"""Minimum height and width, in pixels, of observations that are encoded as images."""
 
 
 def is_leaf(name: str) -> bool:
     """Whether an array of a row is a leaf of its observation."""
     return name.partition("/")[0] in ("observation", INFO_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD)
-
-
-DEFAULT_POLICY = "default"
-"""Name of the policy of a run that has only one."""
-
-
-def policy_key(policy: str, name: str = "") -> str:
-    """Return the name of an array, a metric or a file of a policy: `name` itself in a run with one policy."""
-    return name if policy == DEFAULT_POLICY else f"policies/{policy}/{name}"
-
-
-def without_policy(key: str) -> str:
-    """Return the name from which `policy_key` has made a key, of any policy."""
-    return key.split("/", 2)[2] if key.startswith("policies/") else key
 
 
 def arrays_of_policy(policy: str, arrays: Tree) -> Tree:

@@ -13,8 +13,9 @@ from gymnasium import spaces
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.choices import smallest_dtype
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import SMALLEST_IMAGE
 from offbeat.core.images import reduced_leaf
-from offbeat.core.types import INFO_MASK, OBSERVED_MASK, SMALLEST_IMAGE, ActionSpec, EnvSpec, Leaf
+from offbeat.core.types import INFO_MASK, OBSERVED_MASK, ActionSpec, EnvSpec, Leaf
 from offbeat.envs.spaces import UNREAD, WRAP_WORLD, choices_of, named_spaces, shown
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from offbeat.core.types import DEFAULT_POLICY
+from offbeat.core.policy_names import DEFAULT_POLICY
 
 LATEST = -1
 """Number in the place of a snapshot's id: the newest version of a policy."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from offbeat.core.info_names import key_of, metric_of
-from offbeat.core.types import Array, policy_key
+from offbeat.core.policy_names import policy_key
+from offbeat.core.types import Array
 from offbeat.metrics.text import counted
 
 

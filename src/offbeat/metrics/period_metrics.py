@@ -10,7 +10,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from offbeat.core.types import policy_key, without_policy
+from offbeat.core.policy_names import policy_key, without_policy
 from offbeat.metrics import timings as timed
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.counters import Counters

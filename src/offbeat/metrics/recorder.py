@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from offbeat.core.messages import ignore
-from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
+from offbeat.core.types import Array
 from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.checks import refused_name
 from offbeat.metrics.counters import Counters

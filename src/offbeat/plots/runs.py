@@ -17,7 +17,7 @@ from offbeat.config.run_config import LIMITS, REPORTING
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.core.errors import ConfigError, type_and_text
 from offbeat.core.messages import ignore
-from offbeat.core.types import DEFAULT_POLICY, policy_key
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
 from offbeat.plots.alignment import Curve

@@ -13,8 +13,8 @@ from offbeat.config.importing import import_flags
 from offbeat.config.trust import code_to_run
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
+from offbeat.core.policy_names import policy_key
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.core.types import policy_key
 from offbeat.experiments.jobs import Job, JobStatus
 from offbeat.experiments.trials import with_written_policies
 from offbeat.metrics.sinks import metrics_from_end

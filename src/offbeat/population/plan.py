@@ -21,8 +21,8 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
 from offbeat.core.info_names import INFO, score_of
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.experiments.setting_types import kind_of, setting_hints
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.spec_notation import with_place

@@ -12,7 +12,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import Bound, Count, Name, Natural, Share, build
 from offbeat.core.info_names import INFO, score_of
-from offbeat.core.types import DEFAULT_POLICY, policy_key
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
 from offbeat.experiments.search import expect, refuse_duplicates
 from offbeat.population.mutation import Gene, Genome
 from offbeat.population.rules import ReplaceRule

@@ -31,10 +31,11 @@ from safetensors.numpy import save
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import sync
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
 from offbeat.core.saved_state import join, split
 from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, LONGEST_HEADER, map_arrays, read_arrays
 from offbeat.core.strict_json import read_json, require_regular
-from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
+from offbeat.core.types import Array, Tree
 
 FORMAT = 4
 """Version of the format. A checkpoint of another one is refused."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import sync
-from offbeat.core.types import DEFAULT_POLICY
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.run_directory.checkpoint import POLICY_NAME, Checkpoint, SavedPolicy, load
 from offbeat.run_directory.store import TEMPORARY, delete_whole, write_whole
 

@@ -19,9 +19,10 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.closing import Closable, closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
-from offbeat.core.types import DEFAULT_POLICY, INITIAL_STATE, LAST_NO_DECISION, EnvSpec, env_fields
+from offbeat.core.types import INITIAL_STATE, LAST_NO_DECISION, EnvSpec, env_fields
 from offbeat.core.visits import TASK
 from offbeat.league.sides import EXAMPLE, message_of
 from offbeat.memory.arena import SharedArena, arena_bytes, private_arena, require_bytes

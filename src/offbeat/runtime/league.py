@@ -14,7 +14,7 @@ import numpy as np
 
 from offbeat.core.errors import EnvFailed
 from offbeat.core.pace import Pace
-from offbeat.core.types import policy_key
+from offbeat.core.policy_names import policy_key
 from offbeat.league.opponents import OpponentOdds
 from offbeat.league.plan import LeaguePlan
 from offbeat.league.players import Player

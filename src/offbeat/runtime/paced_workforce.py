@@ -13,7 +13,8 @@ from math import ceil
 from typing import Any
 
 from offbeat.core.errors import RunFailed, without_full_stop
-from offbeat.core.types import Tree, arrays_of_policy, policy_key
+from offbeat.core.policy_names import policy_key
+from offbeat.core.types import Tree, arrays_of_policy
 from offbeat.metrics.counters import Counters
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.learners.processes import LearnerProcesses

@@ -14,7 +14,8 @@ from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.pace import Pace
-from offbeat.core.types import DEFAULT_POLICY, EnvSpec, Tree, policy_key
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
+from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.league.plan import LeaguePlan
 from offbeat.memory.arena import SharedArena

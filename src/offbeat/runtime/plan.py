@@ -10,8 +10,9 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import MemoryShape, Slab, Slots
 from offbeat.core.pace import Pace
+from offbeat.core.policy_names import policy_key
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
+from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy
 from offbeat.core.visits import Visits
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.league.plan import LeaguePlan

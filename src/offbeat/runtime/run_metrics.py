@@ -10,8 +10,8 @@ from time import monotonic
 from typing import Any
 
 from offbeat.core.info_names import metric_of
+from offbeat.core.policy_names import policy_key
 from offbeat.core.threads import waited_for_core_s
-from offbeat.core.types import policy_key
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
 from offbeat.metrics.status import DataAge, FirstBatch, Phase, PolicyStatus, Status

@@ -17,7 +17,8 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import DEFAULT_POLICY, EnvSpec
+from offbeat.core.policy_names import DEFAULT_POLICY
+from offbeat.core.types import EnvSpec
 from offbeat.envs.checking.evaluated_env import require_evaluable
 from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.previous_inputs import spec_with_previous_inputs

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from offbeat.config.env import MAX_EPISODE_STEPS, EnvConfig
 from offbeat.core.closing import close_all
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.tasks import Trials
-from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.contract import Envs, Outcome, shortest
 from offbeat.envs.make import make_envs
 from offbeat.envs.worlds.contract import PoliciesOf, WorldSpec

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from offbeat.core.errors import EnvFailed, NetworkFailed
-from offbeat.core.types import DEFAULT_POLICY, Array, EnvSpec
+from offbeat.core.policy_names import DEFAULT_POLICY
+from offbeat.core.types import Array, EnvSpec
 from offbeat.models.acting import IF_NOT_FINITE
 
 

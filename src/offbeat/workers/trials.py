@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import Trials
-from offbeat.core.types import DEFAULT_POLICY, Array, Tree
+from offbeat.core.types import Array, Tree
 from offbeat.envs.contract import Outcome, TaskEnvs
 from offbeat.envs.episode_infos import EpisodeInfos
 from offbeat.envs.make import task_envs

@@ -35,7 +35,7 @@ from tests.support.thorough import thorough
 from offbeat.api.playing.load import policy_of
 from offbeat.api.resume import resume
 from offbeat.api.train import Run
-from offbeat.core.types import DEFAULT_POLICY
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.envs.make import make_envs
 from offbeat.models.spec_file import read_spec
 from offbeat.run_directory.checkpoint import load

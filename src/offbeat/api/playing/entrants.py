@@ -15,7 +15,8 @@ from offbeat.api.playing.trained import Trained
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.league import LeagueConfig
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import DEFAULT_POLICY, Policy
+from offbeat.core.policy_names import DEFAULT_POLICY
+from offbeat.core.types import Policy
 from offbeat.league.players import Player
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.workers.mixture import Mixture

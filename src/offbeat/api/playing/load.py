@@ -19,7 +19,8 @@ from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short
 from offbeat.core.files import GivenPath
-from offbeat.core.types import DEFAULT_POLICY, Tree, policy_key
+from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
+from offbeat.core.types import Tree
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
 from offbeat.models.spec import PolicySpec

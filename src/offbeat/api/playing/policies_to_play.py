@@ -19,7 +19,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import GivenPath, user_path
 from offbeat.core.frozen_table import EMPTY, PlainTable
-from offbeat.core.types import DEFAULT_POLICY
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.run_directory.store import LATEST
 
 GivenPolicies = GivenPath | LoadedPolicy | Mapping[str, LoadedPolicy]

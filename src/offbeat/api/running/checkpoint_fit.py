@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from offbeat.config.changes import Changed
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.typed_text import as_text
-from offbeat.core.types import DEFAULT_POLICY, in_brief
+from offbeat.core.types import in_brief
 
 if TYPE_CHECKING:
     from offbeat.core.types import Tree

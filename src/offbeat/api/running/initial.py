@@ -12,8 +12,8 @@ from offbeat.api.running.resume_checks import read_resumable
 from offbeat.config.assignments import set_flag
 from offbeat.config.keys import ENCODER_KWARGS, flat
 from offbeat.core.errors import ConfigError
+from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.typed_text import argument_text
-from offbeat.core.types import DEFAULT_POLICY
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from offbeat.api.running.checkpoint_fit import OF_ENV
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import user_path
-from offbeat.core.types import DEFAULT_POLICY, in_brief
+from offbeat.core.policy_names import DEFAULT_POLICY
+from offbeat.core.types import in_brief
 from offbeat.models.spec_file import read_spec
 from offbeat.run_directory.checkpoint import SavedPolicy
 from offbeat.run_directory.directory import RunDirectory

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.core.policy_names import policy_key
 from offbeat.core.threads import usable_core_numbers
-from offbeat.core.types import Tree, policy_key
+from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
 from offbeat.models.published import published_vector

@@ -8,7 +8,8 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import RatioCounts
-from offbeat.core.types import DEFAULT_POLICY, Tree
+from offbeat.core.policy_names import DEFAULT_POLICY
+from offbeat.core.types import Tree
 from offbeat.memory.replay.base import priorities_in
 from offbeat.metrics.counters import WorkerCounters
 from offbeat.runtime.hogwild.parts import HogwildParts

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offbeat.core.memory_shape import Slab
-from offbeat.core.types import Array, Tree, policy_key
+from offbeat.core.policy_names import policy_key
+from offbeat.core.types import Array, Tree
 from offbeat.models.network_arrays import input_arrays, result_arrays
 from offbeat.runtime.board import LINE, Board, board_slabs
 from offbeat.workers.inference import rows_of
