@@ -6,7 +6,7 @@ inference workers, are acting; 'learn' is learning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -160,39 +160,56 @@ def _advice(bound: Bottleneck, period: _Period, topology: Topology) -> str:
     """Return what would help. An overlapped run cannot tell how fast serial is, because its times include waits for
     cores that actors and learner share: `offbeat bench` measures that.
     """
-    waits = f"(actors wait {_percent(period.actor_wait)}, the learner {_percent(period.learner_wait)})"
     if period.restarts and bound in ("actors", "lag"):
         times = "once" if period.restarts == 1 else f"{period.restarts} times"
-        return f"processes were restarted {times}, and the others waited {waits}: log.txt has the reasons"
-    if bound == "learner" and _others_use_cores(period, topology):
-        core_wait = _percent(period.core_wait)
-        advice = (
-            f"actors wait {_percent(period.actor_wait)} of the time, and the learner's thread {core_wait} for a core: "
-            f"{_OTHERS}"
-        )
-    elif bound == "learner":
-        advice = (
-            f"actors wait {_percent(period.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
-            "not help"
-        )
-    elif bound == "actors" and _others_use_cores(period, topology):
-        waits = f"{_percent(period.learner_wait)} of the time for actors"
-        advice = f"the learner waits {waits}, and its thread {_percent(period.core_wait)} for a core: {_OTHERS}"
-    elif bound == "actors":
-        advice = f"the learner waits {_percent(period.learner_wait)} of the time; {_more_actors(period, topology)}"
-    elif bound == "lag" and topology.max_lag == 0:
-        overlap = f"a larger {topology.lag_flag} lets them overlap"
-        return f"acting and learning take turns {waits}; {overlap}: {_at_most(period)}"
-    elif bound == "lag":
-        advice = f"acting and learning take turns {waits}; a larger {topology.lag_flag} may help"
-    elif bound == "machine" and _others_use_cores(period, topology):
-        advice = f"the learner waits {_percent(period.core_wait)} of the time for a core {waits}: {_OTHERS}"
-    elif bound == "machine":
-        advice = f"there is work for {_all_cores(topology.cores)} {waits}; {_ELSE} cheaper acting or learning helps"
+        return f"processes were restarted {times}, and the others waited {_waits(period)}: log.txt has the reasons"
+    return _ADVICE[bound](period, topology)
+
+
+def _waits(period: _Period) -> str:
+    return f"(actors wait {_percent(period.actor_wait)}, the learner {_percent(period.learner_wait)})"
+
+
+def _learner_advice(period: _Period, topology: Topology) -> str:
+    advice = f"actors wait {_percent(period.actor_wait)} of the time"
+    if _others_use_cores(period, topology):
+        advice += f", and the learner's thread {_percent(period.core_wait)} for a core: {_OTHERS}"
     else:
-        advice = f"neither actors nor learner wait much {waits}, {_core_usage(period, topology)}"
-    pays = period.gain_max >= MIN_GAIN or bound != "learner"
-    return advice if pays else f"{advice}; overlap gains {_at_most(period)}"
+        advice += f"; more actors or a larger {topology.lag_flag} will not help"
+    return advice if period.gain_max >= MIN_GAIN else f"{advice}; overlap gains {_at_most(period)}"
+
+
+def _actors_advice(period: _Period, topology: Topology) -> str:
+    advice = f"the learner waits {_percent(period.learner_wait)} of the time"
+    if _others_use_cores(period, topology):
+        return f"{advice} for actors, and its thread {_percent(period.core_wait)} for a core: {_OTHERS}"
+    return f"{advice}; {_more_actors(period, topology)}"
+
+
+def _lag_advice(period: _Period, topology: Topology) -> str:
+    advice = f"acting and learning take turns {_waits(period)}; a larger {topology.lag_flag}"
+    return f"{advice} lets them overlap: {_at_most(period)}" if topology.max_lag == 0 else f"{advice} may help"
+
+
+def _machine_advice(period: _Period, topology: Topology) -> str:
+    if _others_use_cores(period, topology):
+        return f"the learner waits {_percent(period.core_wait)} of the time for a core {_waits(period)}: {_OTHERS}"
+    work = f"there is work for {_all_cores(topology.cores)} {_waits(period)}"
+    return f"{work}; {_ELSE} cheaper acting or learning helps"
+
+
+def _balance_advice(period: _Period, topology: Topology) -> str:
+    return f"neither actors nor learner wait much {_waits(period)}, {_core_usage(period, topology)}"
+
+
+_ADVICE: dict[Bottleneck, Callable[[_Period, Topology], str]] = {
+    "learner": _learner_advice,
+    "actors": _actors_advice,
+    "lag": _lag_advice,
+    "machine": _machine_advice,
+    "balance": _balance_advice,
+}
+"""What would help, by what limits the speed of an overlapped run."""
 
 
 def _inference_advice(bound: Bottleneck, period: _Period) -> str:
