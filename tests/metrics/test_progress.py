@@ -17,7 +17,8 @@ from tests.support.runs import small_run
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_view
 from offbeat.metrics.notebook import NotebookLines, show_picture
-from offbeat.metrics.progress import Lines, Rates, Silent, title_of, topology_of
+from offbeat.metrics.progress import Lines, Silent, title_of, topology_of
+from offbeat.metrics.rates import Rates
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.status import About, FirstBatch, PolicyStatus, Status
 from offbeat.runtime import run_metrics

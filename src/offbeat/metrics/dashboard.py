@@ -21,7 +21,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.lossy_stream import lossy
 from offbeat.core.printing import can_redraw
 from offbeat.metrics.notebook import NotebookLines, display_of_notebook
-from offbeat.metrics.progress import Lines, ProgressKind, Rates, Silent, View
+from offbeat.metrics.progress import Lines, ProgressKind, Silent, View
+from offbeat.metrics.rates import Rates
 from offbeat.metrics.screen import History, Screen
 from offbeat.metrics.status import About, Status
 

@@ -13,7 +13,6 @@ from rich.text import Text
 from offbeat.core.argument_notation import as_shown
 from offbeat.metrics.policy_lines import PolicyLines
 from offbeat.metrics.progress import (
-    Rates,
     age_of,
     collecting,
     gradient_staleness_of,
@@ -23,6 +22,7 @@ from offbeat.metrics.progress import (
     topology_of,
     transition_of,
 )
+from offbeat.metrics.rates import Rates
 from offbeat.metrics.status import About, Status
 from offbeat.metrics.text import compact, done, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
