@@ -5,9 +5,8 @@ Arguments are checked here before tyro parses them, so that all errors have the 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Collection, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -16,24 +15,16 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.flags import flags_of
-from offbeat.config.assignments import parse_assignments
-from offbeat.config.env import EnvConfig
-from offbeat.config.keys import CONSTRUCTOR_TABLES
-from offbeat.config.league import LEAGUE
-from offbeat.config.other_libraries import names_like
-from offbeat.config.registry import ALGORITHMS
-from offbeat.config.resolve import setting_names
+from offbeat.cli.unknown_flags import TAKES_SETTINGS, unknown_flag
+from offbeat.cli.words import is_flag, take
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.config.unknown_keys import ARGUMENTS, unknown_key
-from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import defaults_of, hints_of
 from offbeat.core.field_texts import example_of
 from offbeat.core.fields import read
 from offbeat.core.typed_text import as_text
 
-TAKES_SETTINGS = ("train", "resume", "bench", "check")
-"""Commands that have `--set`."""
 _EXAMPLES = {
     "ALGO": "ppo", "[ALGO]": "ppo", "ENV": "CartPole-v1", "RUN": "runs/NAME", "RUN...": "runs/NAME",
     "SPEC.toml": "experiment.toml",
@@ -115,15 +106,11 @@ class Argument:
         return _EXAMPLES.get(self.field) or _EXAMPLES.get(self.placeholder) or self.placeholder.partition("|")[0]
 
 
-Words = tuple[str, list[str]]
-"""The name of a flag without dashes, with _ for -, and its values; or '' and a positional argument."""
-
-
 class Usage:
     """All arguments of a command."""
 
     def __init__(self, command: str, cls: type[Any]) -> None:
-        self._command, self._class = command, cls
+        self.command, self._class = command, cls
 
     @cached_property
     def arguments(self) -> list[Argument]:
@@ -158,7 +145,7 @@ class Usage:
         rest = list(given)
         while rest:
             token = rest.pop(0)
-            if _is_flag(token):
+            if is_flag(token):
                 argument = self._flag(token, rest, positional, given)
                 if argument.field in fields_given and not argument.is_repeatable:
                     raise ConfigError(f"{argument.name} is given twice: pass only one of them")
@@ -185,168 +172,38 @@ class Usage:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in self.flags:
-            raise self._unknown_flag(name, value if equals else next(iter(rest), ""), positional, given)
+            raise unknown_flag(self, name, value if equals else next(iter(rest), ""), positional, given)
         return self.flags[name]
-
-    def _unknown_flag(self, name: str, value: str, positional: Sequence[str], given: Sequence[str]) -> ConfigError:
-        """Return the error for an unknown flag: it names the setting, or what other libraries call it.
-
-        Args:
-            name: the flag.
-            value: what follows it.
-            positional: the positional arguments before it.
-            given: all words.
-        """
-        key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {self._command} --help` shows the flags."
-        positional_names = {argument.field for argument in self.positional}
-        if key in positional_names or (key == "algorithm" and "algo" in positional_names):
-            return ConfigError(f"{name} is not a flag: leave out {name}, as in {self._example()}")
-        if self._command in TAKES_SETTINGS and name.startswith("--"):
-            settings = self._settings()
-            if setting := _setting_named(key, settings):
-                value = "" if _is_flag(value) else value
-                if self._command == "resume":
-                    words = list(self._words_in(given))
-                    changes = _changes_in(words, settings) if value else {}
-                    if refused := _refused_change(words, name, setting, changes):
-                        return refused
-                table = CONSTRUCTOR_TABLES.get(setting)
-                assigned = f"{setting}={value or 'VALUE'}" if table is None else f"{table}{value or 'NAME=VALUE'}"
-                return ConfigError(f"{name} is not a flag, but a setting: pass --set {assigned}")
-            arguments = () if self._command == "check" else ARGUMENTS
-            if any(ours in (*settings, *arguments) for other in names_like(key) for ours in other.ours):
-                algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
-                text = None if _is_flag(value) else value
-                return unknown_key(key, text, self._settings(algorithm), remedy, kind=f"flag {name!r}")
-        return unknown("flag", name, (*self.flags, "--help"), remedy, likeness=0.7)
-
-    def _words_in(self, given: Iterable[str]) -> Iterator[Words]:
-        """Yield each flag with its values, even one that the command does not take, and each positional argument."""
-        rest = list(given)
-        while rest:
-            word = rest.pop(0)
-            if not _is_flag(word):
-                yield "", [word]
-                continue
-            flag, equals, value = word.partition("=")
-            flag = flag.replace("_", "-")
-            yield flag.lstrip("-").replace("-", "_"), [value] if equals else _take(rest, self._most_values(flag))
-
-    def _most_values(self, flag: str) -> int | None:
-        """Return how many values may follow a flag; None: any number."""
-        argument = self.flags.get(flag)
-        if argument is None:
-            return 1
-        return None if argument.takes_many else int(bool(argument.placeholder))
 
     def _require_flags(self, fields_given: Collection[str]) -> None:
         """Refuse a command without one of its required flags."""
         for argument in self.arguments:
             if argument.is_required and not argument.is_positional and argument.field not in fields_given:
-                raise ConfigError(f"{argument.name} is missing: run, for example, {self._example()}")
-
-    def _settings(self, algorithm: str | None = None) -> Collection[str]:
-        """Return the keys that the command's --set takes; None: of all algorithms."""
-        return hints_of(EnvConfig) if self._command == "check" else setting_names(algorithm)
+                raise ConfigError(f"{argument.name} is missing: run, for example, {self.example()}")
 
     def _check_positional(self, given: list[str]) -> None:
         expected = self.positional
         least = [argument for argument in expected if argument.is_required]
-        if self._command == "train" and given and given[0].endswith(".toml"):
+        if self.command == "train" and given and given[0].endswith(".toml"):
             raise ConfigError(f"{given[0]} is no algorithm: a spec file is run by `offbeat run {quote(given[0])}`")
         if len(given) < len(least):
             missing = least[len(given)]
             words = f" (one of {', '.join(get_args(missing.kind))})" if get_origin(missing.kind) is Literal else ""
-            raise ConfigError(f"{missing.name}{words} is missing: run, for example, {self._example()}")
+            raise ConfigError(f"{missing.name}{words} is missing: run, for example, {self.example()}")
         if len(given) > len(expected) and not any(argument.takes_many for argument in expected):
             takes = " ".join(argument.name for argument in expected) or "no argument but flags"
-            settings = ". Settings are passed with --set key=value" if self._command in TAKES_SETTINGS else ""
+            settings = ". Settings are passed with --set key=value" if self.command in TAKES_SETTINGS else ""
             raise ConfigError(
-                f"{given[len(expected)]!r} is not expected: `offbeat {self._command}` takes {takes}{settings}"
+                f"{given[len(expected)]!r} is not expected: `offbeat {self.command}` takes {takes}{settings}"
             )
         for argument, value in zip(expected, given, strict=False):
             argument.check(value)
 
-    def _example(self) -> str:
+    def example(self) -> str:
         """Return a complete command."""
         needed = [argument for argument in self.arguments if argument.is_required]
         words = [a.example if a.is_positional else f"{a.name} {a.example}" for a in needed]
-        return " ".join(["offbeat", self._command, *words])
-
-
-def _is_flag(token: str) -> bool:
-    """Whether a word is a flag, as tyro reads it: two dashes, or a dash and a letter, unless it is a number."""
-    if token.lower() in {"-inf", "-infinity", "-nan"}:
-        return False
-    return token.startswith("--") or re.match(r"-[^\W\d_]", token) is not None
-
-
-def _setting_named(name: str, settings: Collection[str]) -> str | None:
-    """Return the key of the setting with this name, which may be one of the table [league]; None if there is none."""
-    return next((key for key in (name, f"{LEAGUE}{name}") if key in settings), None)
-
-
-def _changes_in(words: Iterable[Words], settings: Collection[str]) -> dict[str, object]:
-    """Return the settings that a command changes, by key: with --set or with a flag, even one that it does not take.
-
-    Args:
-        words: all flags with their values.
-        settings: the keys of all settings.
-    """
-    changes: dict[str, object] = {}
-    assigned: list[str] = []
-    for name, values in words:
-        if name == "set":
-            assigned += values
-        elif values and (setting := _setting_named(name, settings)):
-            changes[setting] = values[0]
-    return {**changes, **parse_assignments(assigned)}
-
-
-def _refused_change(words: Sequence[Words], flag: str, key: str, changes: Mapping[str, object]) -> ConfigError | None:
-    """Return why the run that a command names cannot be resumed with a flag; the code of its env is not imported.
-
-    None: it can be resumed with another value of the setting; or there is no such run. If its config cannot be read,
-    such as one with an algorithm of the user's own, the error leaves open whether it can.
-
-    Args:
-        words: the positional arguments, and all flags with their values.
-        flag: the flag.
-        key: the setting of that name.
-        changes: all settings that the command changes, by key; empty if the flag has no value.
-    """
-    from offbeat.config.changes import changed_config, reason_against
-    from offbeat.config.config_file import from_tables, read_tables
-    from offbeat.config.trust import code_of, require
-
-    run = next((Path(values[0]) for name, values in words if not name), None)
-    if run is None or not _is_run(run):
-        return None
-    file = run / "config.toml"
-    try:
-        tables = read_tables(file)
-        require(replace(code_of(tables), envs=(), encoders=(), wrappers=()), str(file))
-        config = from_tables(tables, str(file))
-    except ConfigError:  # the command itself says why, once it is typed right
-        assigned = f"--set {key}={changes.get(key, 'VALUE')}"
-        return ConfigError(f"{flag} is not a flag, but a setting: if a resume may change it, pass {assigned}")
-    if (refusal := reason_against(config, key)) is None:
-        return None
-    modules = [module for name, values in words if name == "import" for module in values]
-    # The error proposes the command of a new run, which imports these modules too.
-    config = replace(config, run=replace(config.run, imports=(*config.run.imports, *modules)))
-    try:
-        changed_config(config, changes, run)
-    except ConfigError as error:
-        return error
-    return ConfigError(f"a resume cannot change {key}, because {refusal[0]}: leave out {flag}")
-
-
-def _is_run(path: Path) -> bool:
-    try:
-        return (path / "config.toml").is_file()
-    except OSError:  # such as a name that is too long
-        return False
+        return " ".join(["offbeat", self.command, *words])
 
 
 def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:
@@ -365,19 +222,11 @@ def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:
         if equals:
             raise ConfigError(f"{token} has a value, but {argument.name} takes none: pass {argument.name}")
         return [name]
-    values = [value] if equals else _take(rest, most=None if argument.takes_many else 1)
+    values = [value] if equals else take(rest, most=None if argument.takes_many else 1)
     if not values:
         raise ConfigError(f"{argument.name} has no value: pass, for example, {argument.name} {argument.example}")
     values = [argument.check(each) for each in values]
     return [f"{name}={values[0]}"] if equals else [name, *values]
-
-
-def _take(rest: list[str], most: int | None) -> list[str]:
-    """Remove and return the values at the beginning: at most `most`, up to the next flag."""
-    taken: list[str] = []
-    while rest and not _is_flag(rest[0]) and (most is None or len(taken) < most):
-        taken.append(rest.pop(0))
-    return taken
 
 
 def _argument(field: Any, hint: Any) -> Argument:
