@@ -21,9 +21,9 @@ def test_collection_is_paused_and_is_afterwards_as_it_was(enabled):
         gc.enable()
 
 
-@pytest.mark.parametrize("exempt", [True, False])
-def test_what_a_block_creates_is_exempt_from_collection_only_if_that_is_asked_for(exempt):
+@pytest.mark.parametrize("freeze", [True, False])
+def test_what_a_block_creates_is_frozen_only_if_that_is_asked_for(freeze):
     before = gc.get_freeze_count()
-    with pause_collection(exempt=exempt):
+    with pause_collection(freeze=freeze):
         created: list[list[int]] = [[] for _ in range(1000)]
-    assert (gc.get_freeze_count() >= before + len(created)) == exempt
+    assert (gc.get_freeze_count() >= before + len(created)) == freeze

@@ -46,7 +46,7 @@ class AlgorithmEntry:
             ConfigError: it does not exist, or is not a class.
         """
         forbid_spinning()  # before torch is loaded for the first time
-        with defer_signals(), pause_collection(exempt=is_own_process()):
+        with defer_signals(), pause_collection(freeze=is_own_process()):
             algorithm = import_path(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         if not isinstance(algorithm, type):
             raise ConfigError(f"{self.algorithm} is {algorithm!r}, but a class is expected, such as offbeat's DQN")

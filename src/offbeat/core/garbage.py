@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def pause_collection(*, exempt: bool = False) -> Iterator[None]:
+def pause_collection(*, freeze: bool = False) -> Iterator[None]:
     """Pause garbage collection in this block, which imports modules: torch takes more time with it.
 
     Args:
-        exempt: Whether all later collections, also the one at exit, leave out what there is at the end of the block.
+        freeze: Whether all later collections, also the one at exit, leave out what there is at the end of the block.
             It is for processes that only run offbeat, because a caller's garbage would be left out too.
     """
     enabled = gc.isenabled()
@@ -20,7 +20,7 @@ def pause_collection(*, exempt: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        if exempt:
+        if freeze:
             gc.freeze()
         if enabled:
             gc.enable()

@@ -114,7 +114,7 @@ def _import_and_load(module: str, connection: Connection[Any, Any]) -> tuple[Chi
         received = connection.recv_bytes()
     except (EOFError, OSError):
         exit_process(0)  # the parent has died
-    with pause_collection(exempt=True):
+    with pause_collection(freeze=True):
         return cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
 
 
