@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
-from offbeat.envs.testing.correct_action import Choices, CorrectActionVectorEnv, SingleEnv, require_at_least
+from offbeat.envs.testing.correct_action import Choices, CorrectActionVectorEnv, SingleEnv, require_argument_at_least
 
 
 class BanditVectorEnv(CorrectActionVectorEnv):
@@ -34,8 +34,8 @@ class BanditVectorEnv(CorrectActionVectorEnv):
     """
 
     def __init__(self, num_envs: int = 1, arms: int = 3, pulls: int = 16, best_probability: float = 0.8) -> None:
-        require_at_least("arms", arms, 2)
-        require_at_least("pulls", pulls, 1)
+        require_argument_at_least("arms", arms, 2)
+        require_argument_at_least("pulls", pulls, 1)
         if not 1 / arms < best_probability < 1:
             raise ConfigError(
                 f"best_probability is {best_probability}, but with {arms} arms a number above {1 / arms:.3g} and "

@@ -140,7 +140,7 @@ class SingleEnv(gym.Env[Any, np.int64]):
         self._column.restore(state)
 
 
-def require_at_least(name: str, value: int, minimum: int) -> None:
+def require_argument_at_least(name: str, value: int, minimum: int) -> None:
     """Raise ConfigError if an argument is below its minimum."""
     if value < minimum:
         raise ConfigError(f"{name} is {value}, but at least {minimum} is needed: pass {name}={minimum} or more")

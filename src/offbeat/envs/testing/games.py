@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.envs.contract import State
-from offbeat.envs.testing.correct_action import require_at_least
+from offbeat.envs.testing.correct_action import require_argument_at_least
 from offbeat.envs.testing.worlds import Infos, Observations, ParallelStep, SmallWorld
 
 PLAYERS = ("player_0", "player_1")
@@ -29,7 +29,7 @@ class RockPaperScissors(SmallWorld):
     """
 
     def __init__(self, rounds: int = 1) -> None:
-        require_at_least("rounds", rounds, 1)
+        require_argument_at_least("rounds", rounds, 1)
         spaces = (gym.spaces.Box(0, 1, (6,), np.float32), gym.spaces.Discrete(3))
         super().__init__(dict.fromkeys(PLAYERS, spaces))
         self._rounds, self._played = rounds, 0
@@ -80,8 +80,8 @@ class Nim(SmallWorld):
     """
 
     def __init__(self, stones: int = 7, most: int = 2) -> None:
-        require_at_least("stones", stones, 1)
-        require_at_least("most", most, 1)
+        require_argument_at_least("stones", stones, 1)
+        require_argument_at_least("most", most, 1)
         parts = {
             "observation": gym.spaces.Box(0, 1, (stones + 1,), np.float32),
             "action_mask": gym.spaces.MultiBinary(most),

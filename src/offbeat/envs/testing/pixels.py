@@ -18,7 +18,7 @@ from offbeat.envs.testing.correct_action import (
     Choices,
     CorrectActionVectorEnv,
     SingleEnv,
-    require_at_least,
+    require_argument_at_least,
 )
 
 Image = NDArray[np.uint8]
@@ -54,8 +54,8 @@ class SquareVectorEnv(CorrectActionVectorEnv):
     def __init__(
         self, num_envs: int, length: int, size: int, layout: Layout, unrewarded: int = 0, goal: bool = False
     ) -> None:
-        require_at_least("length", length, 1)
-        require_at_least("size", size, CELLS)
+        require_argument_at_least("length", length, 1)
+        require_argument_at_least("size", size, CELLS)
         if layout not in _SHAPES:
             raise ConfigError(f"layout is {layout!r}, but {', '.join(_SHAPES)} are supported: pass one of these")
         space: gym.Space[Any] = gym.spaces.Box(0, 255, _SHAPES[layout](size), np.uint8)

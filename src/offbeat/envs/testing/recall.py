@@ -12,7 +12,7 @@ from offbeat.envs.testing.correct_action import (
     Choices,
     CorrectActionVectorEnv,
     SingleEnv,
-    require_at_least,
+    require_argument_at_least,
 )
 
 
@@ -35,8 +35,8 @@ class RecallVectorEnv(CorrectActionVectorEnv):
     """
 
     def __init__(self, num_envs: int = 1, cues: int = 4, delay: int = 4) -> None:
-        require_at_least("cues", cues, 2)
-        require_at_least("delay", delay, 1)
+        require_argument_at_least("cues", cues, 2)
+        require_argument_at_least("delay", delay, 1)
         super().__init__(num_envs, gym.spaces.Box(0, 1, (cues + 2,), np.float32), cues, delay + 1)
         self._cues, self._delay = cues, delay
         self._cue: Choices = np.zeros(num_envs, np.int64)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.envs.contract import State
-from offbeat.envs.testing.correct_action import require_at_least
+from offbeat.envs.testing.correct_action import require_argument_at_least
 from offbeat.envs.testing.worlds import Infos, Observations, ParallelStep, SmallWorld
 
 SIDES = SMUGGLER, PATROL = ("smuggler", "patrol")
@@ -47,8 +47,8 @@ class Smuggling(SmallWorld):
     """
 
     def __init__(self, nights: int = 2, patrols: int = 1) -> None:
-        require_at_least("nights", nights, 1)
-        require_at_least("patrols", patrols, 1)
+        require_argument_at_least("nights", nights, 1)
+        require_argument_at_least("patrols", patrols, 1)
         states = nights * (patrols + 1)
         super().__init__(
             {

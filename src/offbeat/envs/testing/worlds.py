@@ -16,7 +16,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from offbeat.core.seeding import derive_seed
 from offbeat.envs.adapters.gymnasium import snapshots
 from offbeat.envs.contract import State
-from offbeat.envs.testing.correct_action import require_at_least
+from offbeat.envs.testing.correct_action import require_argument_at_least
 from offbeat.envs.testing.pixels import PixelsMotion
 
 Observations = dict[str, Any]
@@ -67,7 +67,7 @@ class SingleEnvs(SmallWorld):
 
     def __init__(self, envs: Mapping[str, gym.Env[Any, Any]], max_steps: int) -> None:
         """`envs` has the env of each agent; `max_steps`: steps after which the agents that are left are truncated."""
-        require_at_least("max_steps", max_steps, 1)
+        require_argument_at_least("max_steps", max_steps, 1)
         super().__init__({name: (env.observation_space, env.action_space) for name, env in envs.items()})
         self._envs, self._max_steps, self._steps = dict(envs), max_steps, 0
 
@@ -122,7 +122,7 @@ class CartPoles(SingleEnvs):
     """
 
     def __init__(self, carts: int = 3, max_steps: int = 500) -> None:
-        require_at_least("carts", carts, 1)
+        require_argument_at_least("carts", carts, 1)
         super().__init__({f"cart_{index}": CartPoleEnv() for index in range(carts)}, max_steps)
 
 
@@ -137,7 +137,7 @@ class Cameras(SingleEnvs):
     """
 
     def __init__(self, cameras: int = 2, size: int = 36) -> None:
-        require_at_least("cameras", cameras, 1)
+        require_argument_at_least("cameras", cameras, 1)
         envs = {f"camera_{index}": PixelsMotion(length=3 + 2 * index, size=size) for index in range(cameras)}
         super().__init__(envs, max_steps=4 + 2 * cameras)
 
@@ -161,9 +161,9 @@ class LateArrivals(SmallWorld):
     """
 
     def __init__(self, count: int = 3, every: int = 2, life: int = 5) -> None:
-        require_at_least("count", count, 1)
-        require_at_least("every", every, 1)
-        require_at_least("life", life, every + 1)
+        require_argument_at_least("count", count, 1)
+        require_argument_at_least("every", every, 1)
+        require_argument_at_least("life", life, every + 1)
         spaces = (gym.spaces.Box(0, 1, (2,), np.float32), gym.spaces.Discrete(2))
         super().__init__({f"agent_{index}": spaces for index in range(count)})
         self._arrivals = {name: index * every for index, name in enumerate(self.possible_agents)}
@@ -216,7 +216,7 @@ class MixedSpaces(SmallWorld):
     """
 
     def __init__(self, length: int = 8) -> None:
-        require_at_least("length", length, 1)
+        require_argument_at_least("length", length, 1)
         gunner = {"observation": gym.spaces.Box(0, 1, (3,), np.float32), "action_mask": gym.spaces.MultiBinary(3)}
         super().__init__(
             {
