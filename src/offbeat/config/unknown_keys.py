@@ -12,7 +12,7 @@ from offbeat.config.other_libraries import OtherName, names_like, other_calls
 from offbeat.config.registry import settings_classes
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.errors import ConfigError, suggestion
 from offbeat.core.field_definitions import defaults_of, hints_of
 from offbeat.core.field_texts import example_of, syntax_of
 from offbeat.core.fields import read
@@ -44,22 +44,21 @@ def unknown_key(
         remedy: end of the message.
         kind: what is unknown, as the user gave it; by default, the key.
     """
+    what = kind or f"key {key!r}"
+    if meant := prefix_meant(key):
+        return ConfigError(f"unknown {what}: {meant}. {remedy}")
     last = key.rpartition(".")[2]  # other libraries have tables too, as in self_play.window
     others = names_like(last) or names_like(key.partition(".")[0])
     owners = [name for name, settings in settings_classes().items() if key in hints_of(settings)]
-    if meant := prefix_meant(key):
-        return ConfigError(f"unknown key {key!r}: {meant}. {remedy}")
     if others and (not owners or any(other.key_of(known) in known for other in others)):
-        return ConfigError(f"unknown {kind or f'key {key!r}'}. {_translations(others, value, known)} {remedy}")
+        return ConfigError(f"unknown {what}. {_translations(others, value, known)} {remedy}")
     if (in_league := f"{LEAGUE}{last}") in known:
-        return ConfigError(
-            f"unknown {kind or f'key {key!r}'}: it is a key of the table [league]: pass {_syntax(in_league, value)}. "
-            f"{remedy}"
-        )
+        league = f"it is a key of the table [league]: pass {_syntax(in_league, value)}"
+        return ConfigError(f"unknown {what}: {league}. {remedy}")
     if not owners:
         if last in other_calls():
-            return ConfigError(f"unknown {kind or f'key {key!r}'}: {other_calls()[last]}. {remedy}")
-        return unknown("key", key, known, remedy, likeness=LIKENESS)
+            return ConfigError(f"unknown {what}: {other_calls()[last]}. {remedy}")
+        return ConfigError(f"unknown {what}.{suggestion(key, known, LIKENESS)} {remedy}")
     one = owners[0] if len(owners) == 1 else "one of these"
     return ConfigError(
         f"{key} is a setting of {', '.join(owners)}, and not of the algorithm of this run: leave it out, or train with "
