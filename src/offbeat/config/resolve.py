@@ -71,8 +71,9 @@ def resolve(
     settings_class, where = settings_class_of(algorithm), settings_list(algorithm)
     if choice.tables is not None:
         tables["policies"] = tables_of(read_policies(choice.tables, "policies"))
-    table_of = _table_of_keys(algorithm, settings_class)
-    given = _set_given(tables, table_of, flags, assignments, algorithm=algorithm, own=hints_of(settings_class))
+    values = _once(flags, assignments)
+    given, table_of = set(values), _table_of_keys(algorithm, settings_class)
+    _set_given(tables, table_of, values, algorithm=algorithm, own=hints_of(settings_class))
     tables["run"].update(algorithm=algorithm, env=env)
     runtime, settings = tables.setdefault("runtime", {}), tables.setdefault(algorithm, {})
     _refuse_unsupported(settings_class, algorithm, given)
@@ -162,42 +163,51 @@ def _table_of_keys(algorithm: str, settings: type[AlgorithmSettings]) -> dict[st
     return table_of
 
 
+def _once(*sources: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of all sources by key.
+
+    Raises:
+        ConfigError: a key is given twice.
+    """
+    values: dict[str, object] = {}
+    for key, value in (item for source in sources for item in source.items()):
+        if key in values:
+            raise given_twice(key)
+        values[key] = value
+    return values
+
+
 def _set_given(
     tables: dict[str, dict[str, Any]],
     table_of: Mapping[str, str],
-    *sources: Mapping[str, object],
+    values: Mapping[str, object],
+    *,
     algorithm: str,
     own: Mapping[str, Any],
-) -> set[str]:
-    """Write the given values into the tables and return their keys.
+) -> None:
+    """Write the given values into the tables.
 
     Args:
         tables: the tables, which are changed.
         table_of: key -> name of its table.
-        sources: key -> value.
+        values: key -> value.
         algorithm: whose settings are listed, for messages.
         own: type hints of the settings of which a policy can have its own values.
 
     Raises:
-        ConfigError: a key is unknown, or is given twice.
+        ConfigError: a key is unknown, or is given in a table too.
     """
-    given: set[str] = set()
     prefixes = tuple(prefix for prefix in PREFIXES if prefix != ENCODER_KWARGS or "encoder_kwargs" in own)
-    for key, value in (item for source in sources for item in source.items()):
+    for key, value in values.items():
         if key in STARTS_FROM:
             raise _is_no_setting(key, value)
         if key not in table_of and not key.startswith(prefixes):
             remedy = f"{settings_list(algorithm)} shows all keys."
             raise unknown_key(key, value, setting_names(algorithm) - {*STARTS_FROM}, remedy)
-        if key in given:
-            raise given_twice(key)
         _refuse_schedule(key, value, table_of)
-        given.add(key)
-    values = {key: value for source in sources for key, value in source.items()}
     refuse_repeated(values)
     for key in sorted(values, key=order_of):
         _set_value(tables, table_of, key, values[key], own)
-    return given
 
 
 def _is_no_setting(key: str, value: object) -> ConfigError:
