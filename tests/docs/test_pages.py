@@ -9,7 +9,6 @@ from itertools import product
 import pytest
 from tests.support.pages import PAGES, ROOT, anchors, links
 
-from offbeat.cli.listed_settings import SUITED
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.resolve import resolve
 
@@ -30,28 +29,32 @@ def test_the_options_page_agrees_with_the_code():
 
 def test_the_options_page_has_the_defaults_of_each_runtime():
     found: dict[str, dict[tuple[str, int], object]] = {}
+    described: set[str] = set()
     for algorithm, runtime, actors in product(ALGORITHMS, ("serial", "threads", "processes"), (None, 2)):
         flags = {"runtime": runtime} | ({"actors": actors} if actors else {})
         config = resolve(algorithm, "Own-v0", flags=flags)
         for table in (config.run, config.env, config.runtime, config.algorithm_settings):
+            texts = getattr(table, "default_texts", {})
             for key in fields(table):
                 value = getattr(table, key.name)
+                if key.name in texts and key.default is not None:
+                    described.add(key.name)
                 if key.default not in (MISSING, None, value) and key.name not in flags:
-                    name = key.name if key.name in SUITED else f"{algorithm}.{key.name}"
+                    name = key.name if key.name in texts else f"{algorithm}.{key.name}"
                     found.setdefault(name, {})[runtime, actors or 1] = value
     assert found == {
         "max_lag": dict.fromkeys(product(("threads", "processes"), (1, 2)), 1),
         "max_ahead": {("serial", 2): 1, ("threads", 1): 1, ("threads", 2): 2, ("processes", 1): 1, ("processes", 2): 2},
         "ppo.unroll_length": dict.fromkeys(product(("serial", "threads", "processes"), (1, 2)), 128),
-        "pearl.warmup": dict.fromkeys(product(("serial", "threads", "processes"), (1, 2)), 100 * 1000 * 8),
-        "pearl.capacity": {
+        "warmup": dict.fromkeys(product(("serial", "threads", "processes"), (1, 2)), 100 * 1000 * 8),
+        "capacity": {
             (runtime, actors): 2 * (100 + actors) * 1000 * 8
             for runtime, actors in product(("serial", "threads", "processes"), (1, 2))
         },
         "split": {("threads", 1): "measured", ("processes", 1): "measured"},
     }
     own = {f"{name}.{key}" for name, entry in ALGORITHMS.items() for key in entry.config_class().runtime_defaults}
-    assert SUITED.keys() | own == found.keys()
+    assert described | own == found.keys()
 
 
 def test_every_page_can_be_reached_from_the_readme():

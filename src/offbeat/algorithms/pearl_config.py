@@ -83,6 +83,11 @@ class PEARLConfig(SACConfig):
         **dict.fromkeys(("priority_exponent", "importance_exponent", "priority_delay"), "nothing is prioritized"),
         **dict.fromkeys(("encoder", "encoder_kwargs"), "there are no images"),
     }
+    default_texts: ClassVar[Mapping[str, str]] = {
+        **SACConfig.default_texts,
+        "warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor",
+        "capacity": "2 x (train_tasks + actors) visits; at least 1000000",
+    }
     splits_updates: ClassVar[bool] = False
     supports_shards: ClassVar[bool] = False
     no_hogwild: ClassVar[str] = "each worker would have to visit all tasks to fill a replay of its own"

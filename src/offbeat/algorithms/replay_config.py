@@ -86,6 +86,9 @@ class ReplayConfig(NetworkConfig):
         "priority_exponent",
     )
     """Settings that a resumed run cannot change, because the saved replay and update counts depend on them."""
+    default_texts: ClassVar[Mapping[str, str]] = {
+        "max_ahead": "actors - 1 in serial, actors in threads, processes and ray",
+    }
     unsupported_runtime_keys: ClassVar[Mapping[str, str]] = {
         "unroll_length": "pass --set chunk_length=N, the env steps of a ticket",
         "unrolls_per_batch": "pass --set batch_size=N, the transitions per update",

@@ -19,21 +19,6 @@ from offbeat.core.field_texts import describe
 from offbeat.core.frozen_table import EMPTY
 from offbeat.core.typed_text import as_text
 
-SUITED = {
-    "max_lag": "0 in serial, 1 in threads, processes and ray",
-    "max_ahead": "actors - 1 in serial, actors in threads, processes and ray",
-    "pearl.warmup": "train_tasks x (prior_steps + extra_steps) x envs_per_actor",
-    "pearl.capacity": "2 x (train_tasks + actors) visits; at least 1000000",
-    "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
-}
-"""Defaults that depend on the runtime, by key or by table and key: they are set when the config is made, not in the
-table's class."""
-NONE_MEANS = {
-    "eval_episodes": "20; with tasks, one trial in each test task",
-    "log_every_s": "10; with lag = exact, none",
-}
-"""What a default of None stands for, where that is a number, by key."""
-
 
 @dataclass(frozen=True)
 class ListedSetting:
@@ -99,6 +84,7 @@ def table_settings(
     """
     unsupported: Mapping[str, str] = getattr(table, "unsupported_own_keys", {})
     hints, notes = hints_of(table), field_docstrings(table) | {key: _why(why) for key, why in unsupported.items()}
+    texts: Mapping[str, str] = getattr(table, "default_texts", {})
     chosen = {"hidden_sizes": getattr(table, "default_hidden_sizes", None), **(implied or {})}
     for field in fields(table):
         value = chosen.get(field.name) if field.default is None else None
@@ -106,7 +92,7 @@ def table_settings(
             table=name,
             key=_key_of(name, field.name),
             takes=describe(hints[field.name]),
-            default=default_text(field, name) if value is None else as_text(value),
+            default=default_text(field, texts) if value is None else as_text(value),
             preset=as_text(preset[field.name]) if preset and field.name in preset else "",
             meaning=notes.get(field.name, ""),
         )
@@ -123,15 +109,12 @@ def _key_of(table: str, key: str) -> str:
     return f"{CONSTRUCTOR_TABLES[key]}NAME" if key in CONSTRUCTOR_TABLES else key
 
 
-def default_text(field: Any, table: str = "") -> str:
-    """Return the default of a dataclass's field as text."""
+def default_text(field: Any, texts: Mapping[str, str] = EMPTY) -> str:
+    """Return the default of a dataclass's field as text; `texts` has those that the default does not show, by key."""
     if field.default is MISSING:
         return "must be given"
-    suited = SUITED.get(f"{table}.{field.name}", SUITED.get(field.name))
-    if suited and field.default is not None:
-        return suited
-    if field.default is None and field.name in NONE_MEANS:
-        return NONE_MEANS[field.name]
+    if field.name in texts:
+        return texts[field.name]
     return "none" if field.default in (None, (), EMPTY) else as_text(field.default) or '""'
 
 

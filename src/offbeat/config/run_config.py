@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from offbeat.core.checks import Bound, Example, Flag
 from offbeat.core.errors import ConfigError
@@ -91,6 +92,12 @@ class RunConfig:
     these tables, and here `tables`."""
     init_from: Annotated[str | None, Flag("RUN"), Example("runs/NAME")] = None
     """Run directory whose weights are the initial weights of the run."""
+
+    default_texts: ClassVar[Mapping[str, str]] = {
+        "eval_episodes": "20; with tasks, one trial in each test task",
+        "log_every_s": "10; with lag = exact, none",
+    }
+    """As in `AlgorithmSettings`."""
 
     def __post_init__(self) -> None:
         if self.stop_at_return is not None and not self.evaluation_interval:

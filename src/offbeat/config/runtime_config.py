@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry, runtime_entry, supporting
 from offbeat.core.argument_notation import value_for_reader
@@ -138,6 +139,12 @@ class RuntimeConfig:
     restart_budget: Natural = 5
     """Restarts of one process within 10 minutes, or without progress, after which the run fails; for an evaluator, the
     evaluation fails. In serial and threads only for evaluations."""
+
+    default_texts: ClassVar[Mapping[str, str]] = {
+        "max_lag": "0 in serial, 1 in threads, processes and ray",
+        "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
+    }
+    """As in `AlgorithmSettings`."""
 
     def __post_init__(self) -> None:
         runtime_entry(self.runtime)

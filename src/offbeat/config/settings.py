@@ -39,6 +39,8 @@ class AlgorithmSettings:
     unsupported_own_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of this table, inherited from another algorithm's, that this one does not support -> why; '' without a
     reason."""
+    default_texts: ClassVar[Mapping[str, str]] = {}
+    """Keys of this table whose default depends on other settings -> what it is, for the list of settings."""
     supports_shards: ClassVar[bool] = False
     """Whether the algorithm can cut its minibatches into shards, by its method `cut`."""
     no_hogwild: ClassVar[str] = ""
