@@ -17,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from numpy.typing import NDArray
 
 from offbeat.config.env import EnvConfig, family_of
+from offbeat.core.constructor_arguments import unknown_argument
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, EnvSpec, Tree
@@ -33,6 +34,9 @@ SCREEN = (84, 84)
 """Height and width in pixels, without `image_size`."""
 _COLOR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
 """Arguments of ale-py's vector env for images that are rendered."""
+ALL_ACTIONS = "full_action_space"
+"""The one argument of ale-py's vector env that `kwargs` may have: [env] determines the others, or they must be the
+defaults."""
 
 
 class Games:
@@ -124,7 +128,7 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
     """Make the envs of one actor.
 
     Args:
-        request: Its `kwargs` are arguments of ale-py's vector env. `max_frames` is another limit, in frames.
+        request: Its `kwargs` may have `full_action_space`. `max_frames` is another limit, in frames.
         registered: The entry in Gymnasium's registry, which names the game.
         screen: The arguments of the vector env for the images. None: those that a policy gets.
     """
@@ -137,18 +141,16 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
         )
     screen = _gray(settings) if screen is None else screen
     arguments = request.constructor_arguments({**_arguments(registered, settings), **screen})
-    arguments.setdefault("full_action_space", registered.kwargs.get("full_action_space", False))
+    for name in request.kwargs:
+        if name != ALL_ACTIONS:
+            raise unknown_argument(request.env_id, name, (ALL_ACTIONS,))
+    arguments.setdefault(ALL_ACTIONS, registered.kwargs.get(ALL_ACTIONS, False))
     frame_skip = arguments["frameskip"]
     frames = arguments["max_num_frames_per_episode"]
     own_limit = -(-frames // frame_skip)  # the step that reaches the limit is the last one
     if (limit := limits.shorter_than(own_limit)) is not None:
         arguments["max_num_frames_per_episode"] = limit * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
-    if made[0].continuous:
-        raise ConfigError(
-            f"env.kwargs.continuous is true, which is not supported by {request.env_id}: here the games' actions are "
-            "choices. Leave it out"
-        )
     spec = limits.spec_with_limits(_spec_of(request, made[0]), own_limit)
     rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:
