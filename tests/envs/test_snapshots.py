@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from tests.sample_envs import curious_envs  # noqa: F401 - registers its envs
-from tests.sample_envs.env_zoo import DictObservations, OwnSnapshots, zoo_id
+from tests.sample_envs.env_zoo import DictObservations, OwnGenerator, OwnSnapshots, zoo_id
 from tests.support.env_rows import actions_of, assert_same, collect
 
 from offbeat.core.errors import ConfigError
@@ -27,6 +27,7 @@ SUPPORTED = [
     *KNOWN,
     *QUESTIONS,
     zoo_id(OwnSnapshots),
+    zoo_id(OwnGenerator),
     "curious/Sampling-v0",
     *(pytest.param(env_id, marks=needs_mujoco) for env_id in MUJOCO),
 ]

@@ -302,6 +302,15 @@ class OwnSnapshots(Wanderer):
         self.place = state["place"].copy()
 
 
+class OwnGenerator(OwnSnapshots):
+    """Has another kind of generator than Gymnasium makes."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.np_random = np.random.Generator(np.random.MT19937(seed))
+        return super().reset(options=options)
+
+
 # --- broken on purpose --------------------------------------------------------------------------------------
 
 
@@ -556,7 +565,17 @@ class SameStepVector(gym.vector.VectorEnv[Any, Any, Any]):
 
 TREES = (TreeObservations, TupleObservations, Switches, TableOfChoices, DictActions, TupleActions)
 MASKED = (Masked, MaskInInfo, MaskOfAMethod, MaskedTree)
-SOUND = (Wanderer, DictObservations, ManyChoices, ChoicesFromFive, Unbounded, OwnSnapshots, *TREES, *MASKED)
+SOUND = (
+    Wanderer,
+    DictObservations,
+    ManyChoices,
+    ChoicesFromFive,
+    Unbounded,
+    OwnSnapshots,
+    OwnGenerator,
+    *TREES,
+    *MASKED,
+)
 BROKEN = (
     *(
         LateNaN,

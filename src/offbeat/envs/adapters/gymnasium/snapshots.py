@@ -20,6 +20,7 @@ from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.groups import AnyEnv
 from offbeat.envs.adapters.gymnasium.mask_method import MaskInInfos
 from offbeat.envs.contract import State
+from offbeat.envs.env_generator import load_generator
 from offbeat.envs.registration import MUJOCO_MODULES
 from offbeat.envs.space_generators import load_generators, save_generators, separate_spaces, spaces_of
 from offbeat.envs.task_wrapper import TaskWrapper
@@ -57,7 +58,7 @@ def load(env: AnyEnv, state: State) -> None:
     codec = _codec(inner)
     assert codec is not None, f"the state of {inner} cannot be saved"
     codec.load(inner, state["env"])
-    inner.np_random.bit_generator.state = state["random"]
+    load_generator(inner, state["random"])
     separate_spaces(env)
     load_generators(spaces_of(env), state["spaces"])
     for depth, limit in enumerate(limits):

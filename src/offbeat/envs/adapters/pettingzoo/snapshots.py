@@ -14,6 +14,7 @@ from offbeat.envs.adapters.pettingzoo.agents import AgentsOfEnv
 from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
 from offbeat.envs.contract import State
+from offbeat.envs.env_generator import load_generator
 from offbeat.envs.space_generators import load_generators, save_generators
 
 _STATELESS = ("AssertOutOfBoundsWrapper", "ClipOutOfBoundsWrapper", "OrderEnforcingWrapper")
@@ -48,7 +49,7 @@ class _SavedEnv(AgentsOfEnv):
         inner = _inner(self.env)
         inner.restore(state["env"])
         if state["random"] is not None:
-            inner.np_random.bit_generator.state = state["random"]
+            load_generator(inner, state["random"])
         self.separate_spaces()
         load_generators(self.spaces(), state["spaces"])
 
