@@ -25,6 +25,7 @@ from tests.support.runs import CommandResult, run_python, run_script
 import offbeat
 from offbeat.core.errors import ConfigError
 from offbeat.envs.make import make_envs
+from offbeat.envs.registration import UnknownEnv
 from offbeat.envs.sending import NotSendable, package
 
 ROOT = Path(__file__).parents[2]
@@ -299,3 +300,8 @@ def test_an_encoder_that_the_program_registered_is_found_by_its_name_in_another_
 def test_sending_an_unknown_env_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown env"):
         package("sent/Nothing-v0", ())
+
+
+@pytest.mark.parametrize("error", [NotSendable("no"), UnknownEnv("Env-v0", " Did you mean 'Envs-v0'?")])
+def test_an_error_with_remedies_of_its_own_is_the_same_in_another_process(error: ConfigError) -> None:
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -25,6 +25,7 @@ from offbeat.config.importing import (
     module_of_file,
     names_of_code,
 )
+from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.core.importable import is_importable
 from offbeat.envs.packages import package_of
@@ -153,7 +154,7 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
             )
         if package := package_of(env_id):
             return ConfigError(f"unknown env {env_id!r}. {package}")
-        return UnknownEnv(env_id)
+        return UnknownEnv(env_id, suggestion(env_id, registered_ids(), likeness=0.7))
     if hasattr(sys.modules[module], name):
         return ConfigError(
             f"{env_id} is not a class or function: pass the class of an env, or a function that returns an env"
@@ -179,15 +180,21 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
 class UnknownEnv(ConfigError):
     """No env is registered under an id without a module."""
 
-    def __init__(self, env_id: str) -> None:
-        """Make the error. If an id is near, the env was probably misspelled."""
-        self.nearest = suggestion(env_id, registered_ids(), likeness=0.7)
-        self.problem = f"unknown env {env_id!r}.{self.nearest}"
-        self.remedies = (
-            "Run `offbeat list envs` for a list. For an env of another package, type its module too: module:ID. For an "
-            "env of your own, pass --import my_module, which registers it, or my_module:MyEnv"
-        )
-        super().__init__(f"{self.problem} {self.remedies}")
+    def __init__(self, env_id: str, nearest: str) -> None:
+        """Make the error; `nearest`: a sentence with the ids that were probably meant, or ''."""
+        super().__init__(env_id, nearest)
+        self.nearest, self.problem = nearest, f"unknown env {env_id!r}.{nearest}"
+
+    def __str__(self) -> str:
+        """Return the problem and the remedies."""
+        return as_shown(f"{self.problem} {REMEDIES}")
+
+
+REMEDIES = (
+    "Run `offbeat list envs` for a list. For an env of another package, type its module too: module:ID. For an env of "
+    "your own, pass --import my_module, which registers it, or my_module:MyEnv"
+)
+"""What to do about an unknown env."""
 
 
 @contextmanager
@@ -206,7 +213,7 @@ def naming_imports(env_id: str, imports: Sequence[str]) -> Iterator[None]:
     except UnknownEnv as error:
         if not imports or error.nearest:
             raise
-        raise ConfigError(f"{error.problem} {not_registered(env_id, imports)}. {error.remedies}") from error
+        raise ConfigError(f"{error.problem} {not_registered(env_id, imports)}. {REMEDIES}") from error
 
 
 def not_registered(name: str, modules: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.importing import accept, import_modules
 from offbeat.config.registry import ENCODERS, encoder_path
+from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError, RunFailed, type_and_text, without_full_stop
 from offbeat.envs.registration import is_registered, maker_in, not_registered, register_atari, registry_entry
 
@@ -29,8 +30,12 @@ class NotSendable(ConfigError):
 
     def __init__(self, reason: str) -> None:
         """Make the error; `reason`: what cannot be sent, why, and the remedy that holds in every runtime."""
-        super().__init__(f"{reason}; or pass --runtime threads or --runtime serial, which need no other process")
+        super().__init__(reason)
         self.reason = reason
+
+    def __str__(self) -> str:
+        """Return the reason and the other remedy."""
+        return as_shown(f"{self.reason}; or pass --runtime threads or --runtime serial, which need no other process")
 
 
 def package(
