@@ -66,6 +66,11 @@ _REGISTERED: dict[str, dict[str, Any]] = {
     "limits/OnlyColumns-v0": {"entry_point": None, "vector_entry_point": OnlyColumns},
     "limits/Limitable-v0": {"entry_point": None, "vector_entry_point": Limitable},
     "limits/WrongOrder-v0": {"entry_point": None, "vector_entry_point": WrongOrder},
+    "limits/Wrapped-v0": {
+        "entry_point": None,
+        "vector_entry_point": OnlyColumns,
+        "additional_wrappers": (gym.wrappers.ClipReward.wrapper_spec(min_reward=0),),
+    },
 }
 
 
@@ -181,6 +186,13 @@ def test_a_vector_only_env_that_does_not_support_a_limit_is_refused_with_the_rem
     assert made("limits/OnlyColumns-v0", limit=5).spec.time_limit == 5, "it ends by itself as early"
     with pytest.raises(ConfigError, match="which does not reset in NEXT_STEP order"):
         made("limits/WrongOrder-v0", limit=3)
+
+
+def test_a_vector_only_env_that_is_registered_with_wrappers_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"which cannot have the wrappers that it is registered with: leave them out, or"
+    ):
+        made("limits/Wrapped-v0", limit=3)
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,8 @@ def make_group(registered: RegisteredEnv, columns: int, request: EnvRequest) -> 
             or accepts no time limit.
     """
     kwargs, limits, settings = request.kwargs, request.limits, request.settings
-    reason = _needs_single_envs(request)
-    if registered.vector_entry_point is not None and not registered.additional_wrappers and not reason:
+    reason = _needs_single_envs(request, registered)
+    if registered.vector_entry_point is not None and not reason:
         made = _make_vector(registered, columns, kwargs, limits)
         if isinstance(made, Group):
             return made
@@ -94,8 +94,10 @@ def make_group(registered: RegisteredEnv, columns: int, request: EnvRequest) -> 
     return Group(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
 
 
-def _needs_single_envs(request: EnvRequest) -> str:
+def _needs_single_envs(request: EnvRequest, registered: RegisteredEnv) -> str:
     """Return why a vector env does not do, with a remedy; '' if it does."""
+    if registered.additional_wrappers:
+        return "cannot have the wrappers that it is registered with: leave them out"
     if request.settings.action_repeats > 1:
         return "cannot repeat actions: leave frame_skip out"
     if request.settings.wrappers:
