@@ -106,6 +106,7 @@ def test_register_env_refuses_invalid_arguments(env_id, entry_point, registratio
             r"^unknown env .* Late-v0 is not registered by importing tests.sample_envs.not_envs: call gymnasium.reg",
         ),
         ("no_module:Pole", "the module no_module cannot be imported"),
+        ("tests.support.own_code:", "^tests.support.own_code: names only a module: pass tests.support.own_code:MyEnv"),
     ],
 )
 def test_an_unknown_import_path_of_an_env_is_refused(env_id, words):

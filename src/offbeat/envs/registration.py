@@ -147,14 +147,9 @@ def registry_entry(env_id: str) -> RegisteredEnv:
 def _unknown(env_id: str, module: str, name: str) -> ConfigError:
     """Return the error for an env that is neither registered nor in the module that its id names."""
     if not module:
-        if name.endswith(".py"):
-            own, where = module_of_file(name)
-            return ConfigError(
-                f"{env_id} is a file, but an env is expected: pass {own}:MyEnv, the class of the env in it{where}"
-            )
-        if package := package_of(env_id):
-            return ConfigError(f"unknown env {env_id!r}. {package}")
-        return UnknownEnv(env_id, suggestion(env_id, registered_ids(), likeness=0.7))
+        return _unknown_id(env_id)
+    if not name:
+        return ConfigError(f"{env_id} names only a module: pass {module}:MyEnv, the class or function in it")
     if hasattr(sys.modules[module], name):
         return ConfigError(
             f"{env_id} is not a class or function: pass the class of an env, or a function that returns an env"
@@ -175,6 +170,18 @@ def _unknown(env_id: str, module: str, name: str) -> ConfigError:
         has_not = not_registered(name, (module,))
     other = IN_ANOTHER_PROGRAM if module == "__main__" else ""
     return ConfigError(f"unknown env {env_id!r}.{meant} {' '.join(filter(None, (has_not, has, other)))}")
+
+
+def _unknown_id(env_id: str) -> ConfigError:
+    """Return the error for an id without a module that is not registered."""
+    if env_id.endswith(".py"):
+        own, where = module_of_file(env_id)
+        return ConfigError(
+            f"{env_id} is a file, but an env is expected: pass {own}:MyEnv, the class of the env in it{where}"
+        )
+    if package := package_of(env_id):
+        return ConfigError(f"unknown env {env_id!r}. {package}")
+    return UnknownEnv(env_id, suggestion(env_id, registered_ids(), likeness=0.7))
 
 
 class UnknownEnv(ConfigError):
