@@ -139,6 +139,12 @@ def test_a_run_that_fails_leaves_an_empty_directory_as_it_was(tmp_path):
     assert not list(run.iterdir())
 
 
+def test_a_directory_that_cannot_be_created_leaves_no_parents(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be created"):
+        RunDirectory.create(tmp_path / "new" / ("x" * 300) / "run", resolve("ppo", "CartPole-v1"))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("env", ["Wanders", "WandersInReset"])
 def test_an_env_that_changes_the_working_directory_does_not_move_the_run(tmp_path, monkeypatch, env):
     (tmp_path / "elsewhere").mkdir()

@@ -360,8 +360,8 @@ class RunDirectory:
             _delete_contents(self.folder)
             return
         shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):  # a folder is not empty
-            for parent in self._created[1:]:
+        for parent in self._created[1:]:
+            with suppress(OSError):  # it is not empty, or could not be created
                 parent.rmdir()
 
     def append_to_log(self, text: str) -> bool:
