@@ -521,8 +521,8 @@ def test_the_exception_of_an_env_is_chained_as_the_cause() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.filterwarnings("ignore:overflow")
-def test_finite_values_whose_sum_overflows_are_finite() -> None:
+@pytest.mark.filterwarnings("error")
+def test_finite_values_whose_sum_is_too_large_for_float32_are_finite_without_a_warning() -> None:
     rows = empty_rows([], 3)
     rows.reward[:] = 3e38
     assert FiniteCheck(rows).column() is None

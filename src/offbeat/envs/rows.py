@@ -92,21 +92,17 @@ class MaskCheck:
 
 
 class FiniteCheck:
-    """Finds NaN and infinity in the rows of a group, with one sum per array."""
+    """Finds NaN and infinity in the rows of a group, with one float64 sum per array, which cannot overflow."""
 
     def __init__(self, rows: Outcome) -> None:
         arrays = {**rows.observation, "reward": rows.reward}
-        self._arrays = {name: part for name, part in arrays.items() if part.dtype.kind == "f"}
-        self._flat = [part.reshape(-1) for part in self._arrays.values()]
+        self._arrays = [(name, part, part.reshape(-1)) for name, part in arrays.items() if part.dtype.kind == "f"]
 
     def column(self) -> tuple[int, str] | None:
         """Return the first column with such a value, and the name of the array; None if all are finite."""
-        if all(isfinite(np.add.reduce(flat)) for flat in self._flat):
-            return None
-        for name, part in self._arrays.items():  # a sum of finite numbers may overflow
-            finite = np.isfinite(part).reshape(len(part), -1).all(axis=1)
-            if not finite.all():
-                return int(finite.argmin()), name
+        for name, part, flat in self._arrays:
+            if not isfinite(np.add.reduce(flat, dtype=np.float64)):
+                return int(np.isfinite(part).reshape(len(part), -1).all(axis=1).argmin()), name
         return None
 
 
