@@ -190,7 +190,7 @@ def test_a_vector_only_env_that_does_not_support_a_limit_is_refused_with_the_rem
 
 def test_a_vector_only_env_that_is_registered_with_wrappers_is_refused():
     with pytest.raises(
-        ConfigError, match=r"which cannot have the wrappers that it is registered with: leave them out, or"
+        ConfigError, match="which cannot have the wrappers that it is registered with: leave them out, or"
     ):
         made("limits/Wrapped-v0", limit=3)
 

@@ -303,11 +303,29 @@ class FourValues(Scripted):
         return super().step(actions)[:4]
 
 
+class NoValues(Scripted):
+    def step(self, actions: Any) -> Any:
+        super().step(actions)
+
+
+class AnArray(Scripted):
+    def step(self, actions: Any) -> Any:
+        return np.zeros(len(super().step(actions)))
+
+
+class NoInfos(Scripted):
+    def step(self, actions: Any) -> Any:
+        return *super().step(actions)[:4], None
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (Unlisted, "the agent 'third' appeared, but only first, second are known"),
-        (FourValues, r"step\(\) returned 4 values, but \(observations, rewards"),
+        (NoValues, r"step\(\) returned None, but \(observations, rewards"),
+        (AnArray, r"step\(\) returned an array of shape \(5,\), but"),
+        (NoInfos, "infos is None, not a dict with an info for each agent"),
+        (FourValues, r"step\(\) returned a tuple of 4, but \(observations, rewards"),
     ],
 )
 def test_steps_that_no_row_can_be_made_of_are_refused(make, message):
@@ -320,7 +338,7 @@ def test_a_reset_that_returns_no_infos_is_refused():
         def reset(self, seed: int | None = None, options: Any = None) -> Any:
             return super().reset(seed, options)[0]
 
-    with pytest.raises(ValueError, match=r"reset\(\) returned a dict, but \(observations, infos\) is expected"):
+    with pytest.raises(ValueError, match=r"reset\(\) returned dict, but \(observations, infos\) is expected"):
         world_of(Old()).reset(0)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from offbeat.core.types import NO_DECISION
 from offbeat.envs.adapters.pettingzoo.agents import AgentsOfEnv
+from offbeat.envs.findings import kind_of
 from offbeat.envs.worlds.contract import WorldStep
 
 
@@ -28,7 +29,7 @@ class ParallelWorld(AgentsOfEnv):
         self.seed_spaces(seed)
         returned = self.env.reset(seed=seed)
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise ValueError(f"reset() returned {_kind(returned)}, but (observations, infos) is expected")
+            raise ValueError(f"reset() returned {kind_of(returned)}, but (observations, infos) is expected")
         observations, infos = returned
         return WorldStep(observations, {}, {}, {}, infos, self._deciding(infos))
 
@@ -36,22 +37,22 @@ class ParallelWorld(AgentsOfEnv):
         """Step the env with the actions of all agents that decide.
 
         Raises:
-            ValueError: the env returned other than five values, or an unlisted agent appeared.
+            ValueError: the env returned something else than five values, or an unlisted agent appeared.
         """
         returned = self.env.step(actions)
-        if len(returned) != 5:
+        if not isinstance(returned, tuple) or len(returned) != 5:
             raise ValueError(
-                f"step() returned {_kind(returned)}, but (observations, rewards, terminations, truncations, infos) is "
-                "expected"
+                f"step() returned {kind_of(returned)}, but (observations, rewards, terminations, truncations, infos) "
+                "is expected"
             )
         observations, rewards, terminations, truncations, infos = returned
         over = not self.env.agents
         return WorldStep(observations, rewards, terminations, truncations, infos, self._deciding(infos), over)
 
-    def _deciding(self, infos: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
+    def _deciding(self, infos: Any) -> Collection[str]:
         agents = tuple(self.env.agents)
         self._require_known(agents)
-        if not infos:
+        if not infos and isinstance(infos, Mapping):
             return agents
         waiting = _waiting(agents, infos)
         return tuple(agent for agent in agents if agent not in waiting) if waiting else agents
@@ -73,9 +74,5 @@ def _wrong_infos(infos: Any) -> str:
     """Return the fault of infos that are not dicts."""
     for agent, info in infos.items() if isinstance(infos, Mapping) else ():
         if not isinstance(info, Mapping):
-            return f"the info of agent {agent} is {_kind(info)}, not a dict"
-    return f"infos is {_kind(infos)}, not a dict with an info for each agent"
-
-
-def _kind(returned: Any) -> str:
-    return f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+            return f"the info of agent {agent} is {kind_of(info)}, not a dict"
+    return f"infos is {kind_of(infos)}, not a dict with an info for each agent"
