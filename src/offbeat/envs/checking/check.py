@@ -28,6 +28,7 @@ from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_t
 from offbeat.envs.checking.values import Values
 from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs
+from offbeat.envs.failures import fault_of_call
 from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.make import adapter_of, make_envs
 from offbeat.envs.normalizers import normalizer_notes
@@ -192,7 +193,7 @@ class _Calls:
         try:
             returned = self._call()
         except FAILURES as error:
-            return raised(f"{method}(), {when},", error)
+            return raised(fault_of_call(f"{method}(), {when},", error), error)
         if not isinstance(returned, tuple) or len(returned) != len(names):
             return Finding("error", f"{method}() returned {kind_of(returned)}", f"return ({', '.join(names)})")
         return dict(zip(names, returned, strict=True))

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.core.choices import allows_each
-from offbeat.core.errors import EnvFailed, OffbeatError, type_and_text
+from offbeat.core.errors import EnvFailed, OffbeatError
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION, ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
@@ -100,10 +100,9 @@ def same_actions(spec: EnvSpec, row: Tree, random: np.random.Generator) -> Array
 # --- what an env returns ------------------------------------------------------------------------------------
 
 
-def raised(call: str, error: BaseException) -> Finding:
-    """Return the finding for an exception of an env; `call`: which call it was, in words."""
+def raised(problem: str, error: BaseException) -> Finding:
+    """Return the finding for an exception of an env; `problem`: what the env did, as `fault_of_call` says it."""
     where = traceback.extract_tb(error.__traceback__)[-1]
-    problem = f"{call} raised {type_and_text(error)}"
     if drawing := opengl_remedy(error):
         return Finding("error", problem, drawing)
     if Path(where.filename).is_relative_to(Path(__file__).parents[1] / "adapters"):

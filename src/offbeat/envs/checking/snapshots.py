@@ -15,6 +15,7 @@ from offbeat.core.types import Tree
 from offbeat.envs.checking.parts import raised
 from offbeat.envs.checking.rows import first_difference, rollouts
 from offbeat.envs.contract import Envs, Snapshots
+from offbeat.envs.failures import fault_of_call
 from offbeat.envs.findings import Finding
 
 BEFORE, AFTER = 25, 100
@@ -94,7 +95,7 @@ def _saved(columns: EnvsByAgent) -> dict[str, Any] | Finding:
     except NotSavable as error:
         return Finding("error", f"the state that snapshot() returns cannot be saved: {error}", KINDS)
     except FAILURES as error:
-        return raised("snapshot()", error)
+        return raised(fault_of_call("snapshot()", error), error)
 
 
 def _restore(columns: EnvsByAgent, state: Mapping[str, Any]) -> Finding | None:
@@ -105,5 +106,5 @@ def _restore(columns: EnvsByAgent, state: Mapping[str, Any]) -> Finding | None:
             envs.restore(state[agent])
             envs.set_progress(0.0)
     except FAILURES as error:
-        return raised("restore() of a new env", error)
+        return raised(fault_of_call("restore() of a new env", error), error)
     return None

@@ -17,6 +17,7 @@ from offbeat.envs.checking.rows import first_difference
 from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
+from offbeat.envs.failures import fault_of_world
 from offbeat.envs.findings import Finding, kind_of
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep
@@ -53,7 +54,7 @@ def check_world(
         try:
             first = world.reset(SEED)
         except FAILURES as error:
-            return [raised("reset()", error)]
+            return [raised(fault_of_world("reset()", error), error)]
         spec = spec_of_world(env_id, world, first, settings)
         checked = _CheckedWorld(world, spec, settings)
         findings = [*_check_images(spec), *checked.check(first, steps, stepped)]
@@ -111,7 +112,7 @@ class _CheckedWorld:
                 try:
                     step = self._world.step(self._actions(step)) if age else self._world.reset(None)
                 except FAILURES as error:
-                    yield raised(self._where, error)
+                    yield raised(fault_of_world(self._where, error), error)
                     return
                 stepped()
             findings = list(self._new_findings(step))
