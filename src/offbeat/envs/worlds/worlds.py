@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from offbeat.config.curriculum import Parameter
 from offbeat.core.closing import close_all_or_warn
-from offbeat.core.errors import FAILURES, type_and_text
+from offbeat.core.errors import FAILURES
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.current import calls_envs
-from offbeat.envs.failures import failed
+from offbeat.envs.failures import failed, fault_of_call
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldSnapshots, WorldSpec
 from offbeat.envs.worlds.rows import AgentColumn, PolicyRows, spec_of_policy
@@ -102,7 +102,7 @@ class Worlds:
                 for set_progress in setters:
                     set_progress(progress)
             except FAILURES as error:
-                what = f"set_progress({progress}) raised {type_and_text(error)}"
+                what = fault_of_call(f"set_progress({progress})", error)
                 command = self._spec.check_command
                 raise failed(self._spec.id, world, what, error, unit="world", command=command) from error
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from offbeat.config.curriculum import Parameter, parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.closing import all_or_closed, close_all_or_warn, closed_on_error
-from offbeat.core.errors import FAILURES, ConfigError, type_and_text
+from offbeat.core.errors import FAILURES, ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
@@ -36,7 +36,7 @@ from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
 from offbeat.envs.current import calls_envs
-from offbeat.envs.failures import column_failed
+from offbeat.envs.failures import column_failed, fault_of_call
 from offbeat.envs.normalizers import normalizers_of
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.progress import progress_setters
@@ -107,7 +107,7 @@ class GymnasiumEnvs:
                 for set_progress in setters:
                     set_progress(progress)
             except FAILURES as error:
-                what = f"set_progress({progress}) raised {type_and_text(error)}"
+                what = fault_of_call(f"set_progress({progress})", error)
                 raise column_failed(self.spec, column, what, error) from error
 
     @property

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.errors import FAILURES, ConfigError, type_and_text, with_traceback_of
+from offbeat.core.errors import FAILURES, ConfigError, with_traceback_of
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
 from offbeat.envs.adapters.gymnasium.groups import AnyEnv
-from offbeat.envs.failures import failed
+from offbeat.envs.failures import failed, fault_of_call
 from offbeat.envs.progress import owner_of
 from offbeat.envs.task_wrapper import Sampler
 
@@ -60,7 +60,7 @@ class TaskSetter:
             try:
                 set_task(self._tasks[task])
             except FAILURES as error:
-                what = f"set_task() raised {type_and_text(error)}"
+                what = fault_of_call("set_task()", error)
                 raise failed(self._id, column, what, error, command=self._check_command) from error
 
 
@@ -114,7 +114,7 @@ def _exactly(count: int, name: str, sampler: Sampler, random: np.random.Generato
     try:
         tasks = list(sampler(count, random))
     except FAILURES as error:
-        message = f"{env_id}: {name}({count}, random) raised {type_and_text(error)}"
+        message = f"{env_id}: {fault_of_call(f'{name}({count}, random)', error)}"
         raise with_traceback_of(ConfigError(message), error) from error
     if len(tasks) != count:
         raise ConfigError(
