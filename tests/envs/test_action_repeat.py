@@ -21,7 +21,7 @@ from offbeat.envs.actions import action_encoder
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.contract import Envs, Snapshots
-from offbeat.envs.make import adapter_of, make_envs, task_envs
+from offbeat.envs.make import make_envs, single_agent_adapter, task_envs
 
 SEED = 3
 mujoco = pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")
@@ -260,7 +260,7 @@ class Pictures(Counter):
 
 def test_single_and_rendered_envs_repeat_actions():
     env_id, settings = f"{__name__}:Pictures", EnvConfig(frame_skip=4)
-    adapter = adapter_of(env_id)
+    adapter = single_agent_adapter(env_id)
     for env in (adapter.make_single(env_id, settings), adapter.make_renderable(env_id, settings, "rgb_array")):
         env.reset(seed=0)
         assert env.step(0)[-1] == {"count": 4}

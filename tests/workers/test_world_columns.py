@@ -25,7 +25,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.types import ENV_STEP, Acted, Array, EnvSpec, Field, Tree, env_fields
 from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.contract import EnvRequest, Envs, Limits
-from offbeat.envs.make import adapter_of, groups_of
+from offbeat.envs.make import groups_of, single_agent_adapter
 from offbeat.envs.testing.worlds import cart_seed
 from offbeat.envs.worlds.make import make_worlds
 from offbeat.losses.advantages import generalized_advantages, vtrace
@@ -129,7 +129,7 @@ def single_envs(agents: Sequence[str]) -> Envs:
         cart_seed(derive_seed(SEED, "env", 0, 0, world), AGENTS.index(a)) for world in range(WORLDS) for a in agents
     ]
     settings, groups, limits = EnvConfig().completed(SINGLE), groups_of(len(seeds), 1), Limits(LIMIT)
-    return adapter_of(SINGLE).make(EnvRequest(SINGLE, groups, tuple(seeds), settings, limits))
+    return single_agent_adapter(SINGLE).make(EnvRequest(SINGLE, groups, tuple(seeds), settings, limits))
 
 
 def single_rows(agents: Sequence[str]) -> Tree:

@@ -19,7 +19,7 @@ from offbeat.core.caller_state import VIDEO_DRIVER, caller_state
 from offbeat.core.closing import close_or_warn, closed_or_warn
 from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
-from offbeat.envs.make import adapter_of
+from offbeat.envs.make import single_agent_adapter
 from offbeat.envs.worlds.make import make_renderable_world
 from offbeat.run_directory.store import LATEST
 
@@ -126,7 +126,7 @@ def _make(trained: Trained, render_mode: str) -> Any:
     try:
         if trained.agents:
             return make_renderable_world(env_id, trained.env_config, render_mode)
-        return adapter_of(env_id).make_renderable(env_id, trained.env_config, render_mode)
+        return single_agent_adapter(env_id).make_renderable(env_id, trained.env_config, render_mode)
     except OffbeatError:
         raise
     except FAILURES as error:

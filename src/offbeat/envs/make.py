@@ -21,15 +21,28 @@ from offbeat.envs.observations import stacked
 from offbeat.envs.opengl import opengl_remedy
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.registration import maker_in, missing_package
+from offbeat.envs.worlds.contract import WorldAdapter
 
 
-def adapter_of(env_id: str) -> Adapter:
+def adapter_of(env_id: str) -> Adapter | WorldAdapter:
     """Return the adapter of an env, by the prefix of its id."""
     return _load_adapter(adapter_prefix(env_id))
 
 
-def _load_adapter(prefix: str) -> Adapter:
-    return cast("Adapter", import_module(ADAPTERS[prefix]).ADAPTER)
+def single_agent_adapter(env_id: str) -> Adapter:
+    """Return the adapter of an env with one agent.
+
+    Raises:
+        ConfigError: the envs of its library have several.
+    """
+    adapter = adapter_of(env_id)
+    if isinstance(adapter, WorldAdapter):
+        raise ConfigError(f"{env_id} is a world with several agents, but an env with one agent is expected here")
+    return adapter
+
+
+def _load_adapter(prefix: str) -> Adapter | WorldAdapter:
+    return cast("Adapter | WorldAdapter", import_module(ADAPTERS[prefix]).ADAPTER)
 
 
 def list_envs() -> list[str]:
@@ -77,7 +90,7 @@ def make_envs(
     limits = Limits(settings.max_episode_steps, cut_after)
     request = EnvRequest(env_id, groups_of(columns, groups), seeds, settings, limits, info_mask, tasks)
     try:
-        envs = adapter_of(env_id).make(request)
+        envs = single_agent_adapter(env_id).make(request)
     except OffbeatError:
         raise
     except FAILURES as error:

@@ -11,13 +11,13 @@ import pytest
 from tests.support.thorough import thorough
 from tests.support.world_steps import play, random_choices, returns, same_steps
 
-from offbeat.config.env import UNSET
 from offbeat.core.errors import ConfigError
 from offbeat.core.importable import is_importable
 from offbeat.core.types import NO_DECISION
 from offbeat.envs.adapters.pettingzoo.adapter import ADAPTER
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.sources import Source
+from offbeat.envs.make import make_envs
 from offbeat.envs.testing.games import Nim, RockPaperScissors
 from offbeat.envs.testing.smuggling import Smuggling
 from offbeat.envs.testing.worlds import Cameras, CartPoles, LateArrivals, MixedSpaces
@@ -461,9 +461,9 @@ def test_an_env_that_is_not_rendered_in_the_given_mode_is_closed(monkeypatch):
     assert closed == [True]
 
 
-def test_methods_for_one_agent_say_that_there_are_several():
+def test_a_world_in_place_of_an_env_with_one_agent_is_refused():
     with pytest.raises(ConfigError, match="is a world with several agents"):
-        ADAPTER.make_single(SPREAD, UNSET)
+        make_envs(SPREAD, 1, seed=0)
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------

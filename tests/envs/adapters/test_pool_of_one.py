@@ -13,7 +13,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.envs.adapters.pool_of_one import PoolOfOne
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.contract import EPISODE_START
-from offbeat.envs.make import adapter_of
+from offbeat.envs.make import single_agent_adapter
 
 needs_envpool = pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool")
 
@@ -90,7 +90,7 @@ def test_a_check_finds_a_time_limit_of_a_pool_that_is_reported_as_terminated() -
 @needs_envpool
 @pytest.mark.parametrize("env_id", ["envpool:CartPole-v1", "envpool:Breakout-v5"])
 def test_an_env_of_envpool_is_rendered_in_color_after_each_step(env_id: str) -> None:
-    env = adapter_of(env_id).make_renderable(env_id, EnvConfig(), "rgb_array")
+    env = single_agent_adapter(env_id).make_renderable(env_id, EnvConfig(), "rgb_array")
     env.reset(seed=1)
     before = env.render()
     for _ in range(6):

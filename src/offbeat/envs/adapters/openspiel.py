@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.core.importable import is_importable
-from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.contract import State
 from offbeat.envs.worlds.contract import World, WorldStep
 
@@ -133,7 +132,7 @@ def _drawn(outcomes: Sequence[tuple[int, float]], number: float) -> int:
     return outcomes[-1][0]  # the probabilities add up to less than 1 by rounding
 
 
-class OpenSpielAdapter(NoSingleAgentEnvs):
+class OpenSpielAdapter:
     """Ids with the prefix 'openspiel:'. Arguments are the parameters of the game."""
 
     def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:

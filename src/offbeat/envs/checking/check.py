@@ -30,7 +30,7 @@ from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs
 from offbeat.envs.failures import fault_of_call
 from offbeat.envs.findings import Finding, kind_of
-from offbeat.envs.make import adapter_of, make_envs
+from offbeat.envs.make import make_envs, single_agent_adapter
 from offbeat.envs.normalizers import normalizer_notes
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.space_generators import seed_spaces
@@ -128,7 +128,7 @@ def _check_single(
         spec = envs.spec
     notes = *image_notes(spec.observation), *normalizer_notes(spec.normalizers)
     findings = [Finding("warning", *note) for note in notes]
-    env = adapter_of(env_id).make_single(env_id, settings)
+    env = single_agent_adapter(env_id).make_single(env_id, settings)
     if env is None:
         return findings, None
     with closed_or_warn(env, env_id):

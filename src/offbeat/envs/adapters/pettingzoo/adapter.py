@@ -11,13 +11,12 @@ from typing import Any
 from offbeat.core.closing import closed_on_error
 from offbeat.core.constructor_arguments import unknown_argument
 from offbeat.core.errors import ConfigError
-from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.sources import PREFIX, Source, installed_ids, source_of
 from offbeat.envs.worlds.contract import World
 
 
-class PettingZooAdapter(NoSingleAgentEnvs):
+class PettingZooAdapter:
     """Ids with the prefix 'pettingzoo:'."""
 
     def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:
