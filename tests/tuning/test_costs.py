@@ -15,7 +15,7 @@ from tests.support.matrix import CARTS
 from tests.support.runs import SMALL, small_run, unrolls_of
 
 from offbeat.config.resolve import resolve
-from offbeat.envs.call_watch import Unwatched
+from offbeat.envs.call_watch import UNWATCHED
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
 from offbeat.runtime.runtimes import build
@@ -146,7 +146,7 @@ def test_all_env_groups_are_stepped_in_a_measurement(begun):
     policy = make_policy(parts.policy.spec)
     policy.load(parts.policy.weights.read(0))
     with closing(make_envs("CartPole-v1", 4, seed=0, groups=2, role="measure")) as envs:
-        stepper = EnvStepper([(envs, policy)], seed=0, watch=Unwatched())
+        stepper = EnvStepper([(envs, policy)], seed=0, watch=UNWATCHED)
         (columns,) = stepper._columns
         before = columns._observation["observation"].copy()
         assert stepper.cost(0.0).cpu > 0

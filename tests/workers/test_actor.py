@@ -31,7 +31,7 @@ from offbeat.core.types import (
     env_fields,
 )
 from offbeat.envs.actions import random_actions
-from offbeat.envs.call_watch import EnvCallWatch
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
@@ -58,7 +58,7 @@ class Stage:
     """An actor with slots to write to and weights to act with."""
 
     def __init__(
-        self, env: str, *, groups: int = 1, seed: int = 0, watch: EnvCallWatch | None = None, frame_stack: int = 1
+        self, env: str, *, groups: int = 1, seed: int = 0, watch: EnvCallWatch = UNWATCHED, frame_stack: int = 1
     ) -> None:
         self.envs = make_envs(env, COLUMNS, seed=seed, groups=groups, settings=EnvConfig(frame_stack=frame_stack))
         spec = self.envs.spec

@@ -19,7 +19,7 @@ class EnvCallWatch(Protocol):
         """
 
 
-class Unwatched:
+class _Unwatched:
     """A watch that does nothing: for checks and evaluations that are no part of a run."""
 
     def enter(self, *, resets: bool) -> None:
@@ -27,3 +27,6 @@ class Unwatched:
 
     def leave(self) -> None:
         """Do nothing."""
+
+
+UNWATCHED: EnvCallWatch = _Unwatched()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offbeat.envs.call_watch import EnvCallWatch
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.worlds.contract import PoliciesOf
@@ -27,7 +27,7 @@ def make_actor(
     plan: Plan,
     index: int,
     origin: int,
-    watch: EnvCallWatch | None = None,
+    watch: EnvCallWatch = UNWATCHED,
     attempt: int = 0,
     renew: Renew | None = None,
     inference: Inference | None = None,

@@ -17,7 +17,7 @@ from offbeat.core.closing import close_all
 from offbeat.core.errors import EnvFailed
 from offbeat.core.saved_state import NotSavable
 from offbeat.core.seeding import key_of, stream
-from offbeat.envs.call_watch import EnvCallWatch
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.metrics.timings import ACTOR_WAIT, INFERENCE_WAIT, Timings
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.env_calls import EnvCalls
@@ -37,7 +37,7 @@ class Actor:
         index: int,
         seed: int,
         policies: Sequence[PolicyColumns],
-        watch: EnvCallWatch | None = None,
+        watch: EnvCallWatch = UNWATCHED,
         seats: Seats | None = None,
         inference: Inference | None = None,
     ) -> None:
@@ -48,7 +48,7 @@ class Actor:
             seed: seed of the run.
             policies: the columns of each policy, in the order of the run's policies. All have the same number of env
                 groups.
-            watch: is notified of each env call; None: nothing is.
+            watch: is notified of each env call.
             seats: who plays each side, in a league; the columns have the same seats.
             inference: computes the networks of all policies; the columns are `ServedColumns` then. None: each policy
                 computes its own network.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from offbeat.envs.call_watch import EnvCallWatch, Unwatched
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.metrics.timings import Timings
 
 
 class EnvCalls:
     """The env calls of one actor: their watch and their duration."""
 
-    def __init__(self, watch: EnvCallWatch | None = None) -> None:
-        self.watch = watch or Unwatched()
+    def __init__(self, watch: EnvCallWatch = UNWATCHED) -> None:
+        self.watch = watch
         self.timings = Timings()
         self.longest_stall = 0.0
         """Duration of the longest call so far, in seconds."""

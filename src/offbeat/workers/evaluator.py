@@ -7,7 +7,7 @@ world would be biased: short episodes end first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 from offbeat.core.errors import FAILURES, EnvFailed, NetworkFailed, type_and_text, with_notes_of
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import Array, Policy, Tree
-from offbeat.envs.call_watch import EnvCallWatch, Unwatched
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.models.stacks import Stacks
 from offbeat.workers.episodes import Evaluation
@@ -36,7 +36,7 @@ class PlayOptions:
     max_steps: int | None = None
     """Limit on env steps in total, at least 1: the evaluation then ends, and what has not ended is cut. None: no
     limit."""
-    watch: EnvCallWatch = field(default_factory=Unwatched)
+    watch: EnvCallWatch = UNWATCHED
     """Is notified of each env call."""
     on_step: Callable[[int], None] | None = None
     """Is called after each vector step with the number of episodes, or trials, that have ended; may raise to stop."""

@@ -35,7 +35,7 @@ from offbeat.config.env import CLASSIC
 from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.core.errors import RunFailed
-from offbeat.envs.call_watch import Unwatched
+from offbeat.envs.call_watch import UNWATCHED
 from offbeat.runtime import supervisor
 from offbeat.runtime.evaluation import schedule as evaluations
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
@@ -366,7 +366,7 @@ def test_an_env_that_cannot_be_made_for_an_evaluation_in_the_process_of_the_lear
 def test_an_error_of_the_run_is_no_failure_of_the_evaluation_in_its_process():
     parts = build(resolve("ppo", "CartPole-v1", flags=SMALL))
     plan = EvaluationPlan(parts.config.run, parts.config.env, (EvaluatedPolicy("default", parts.policy.spec),))
-    evaluator = InlineEvaluator(plan, Unwatched())
+    evaluator = InlineEvaluator(plan, UNWATCHED)
     parts.policy.learner.publish(0)
     evaluator.start({"default": parts.policy.weights.read(0)})
 

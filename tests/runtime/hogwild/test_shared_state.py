@@ -14,7 +14,7 @@ from tests.support.thorough import thorough
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
-from offbeat.envs.call_watch import Unwatched
+from offbeat.envs.call_watch import UNWATCHED
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
@@ -89,7 +89,7 @@ class Bench:
         self._config = parts.config.of_worker(0)
         self._arrays = attach(parts.worker_arenas[0].fd, self.plan.slabs())
         self._memory = self.plan.memory(self._arrays)
-        self.actor: Actor = make_actor(self.plan, 0, 0, Unwatched())
+        self.actor: Actor = make_actor(self.plan, 0, 0, UNWATCHED)
         start_actor(self.plan, self.actor, 0, None, 0.0)
 
     def shared(self, worker: int | None) -> Side:

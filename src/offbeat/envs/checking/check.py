@@ -17,12 +17,10 @@ from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import INFO_MASK, EnvSpec, Tree
-from offbeat.envs.call_watch import Unwatched
-from offbeat.envs.checking.copies import rollouts_of_two
 from offbeat.envs.checking.evaluated_env import place_of, require_evaluable
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
 from offbeat.envs.checking.preflight import preflight, preflight_world
-from offbeat.envs.checking.rows import first_difference, rollout, started
+from offbeat.envs.checking.rollouts import first_difference, rollout, rollouts_of_two, started
 from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.tasks import TASKS, check_methods, check_tasks, has_tasks, set_first_task
 from offbeat.envs.checking.values import Values
@@ -95,7 +93,7 @@ def check_env(
 def _require_same_spaces(env_id: str, settings: EnvConfig, tasks: TaskSample | None) -> None:
     """Refuse `eval_kwargs` with which an env has other spaces."""
     spec = preflight_world(env_id, settings, saves=False) or preflight(env_id, settings, tasks)
-    require_evaluable(spec, settings, tasks, Unwatched())
+    require_evaluable(spec, settings, tasks)
 
 
 def _check_variant(

@@ -7,7 +7,7 @@ from offbeat.core.errors import ConfigError, with_notes_of
 from offbeat.core.frozen_table import thawed
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, in_brief
-from offbeat.envs.call_watch import EnvCallWatch
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.preflight import preflight, preflight_world
 from offbeat.envs.worlds.contract import WorldSpec
 
@@ -18,7 +18,7 @@ def place_of(settings: EnvConfig) -> str:
 
 
 def require_evaluable(
-    spec: WorldSpec | EnvSpec, settings: EnvConfig, tasks: TaskSample | None, watch: EnvCallWatch
+    spec: WorldSpec | EnvSpec, settings: EnvConfig, tasks: TaskSample | None, watch: EnvCallWatch = UNWATCHED
 ) -> None:
     """Take a few test steps in an env of the evaluations, and refuse one with other spaces than in the training.
 

@@ -14,9 +14,9 @@ from offbeat.core.errors import FAILURES, ConfigError, EnvFailed, with_notes_of
 from offbeat.core.info_names import reduction_of
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import NO_DECISION, EnvSpec, Tree
-from offbeat.envs.call_watch import EnvCallWatch, Unwatched
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.parts import SEED
-from offbeat.envs.checking.rows import rollout, rollouts, started
+from offbeat.envs.checking.rollouts import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.contract import InfoSignals
 from offbeat.envs.failures import failed, fault_of_world
@@ -31,7 +31,7 @@ STEPS = 8
 
 
 def preflight(
-    env_id: str, settings: EnvConfig = UNSET, tasks: TaskSample | None = None, watch: EnvCallWatch | None = None
+    env_id: str, settings: EnvConfig = UNSET, tasks: TaskSample | None = None, watch: EnvCallWatch = UNWATCHED
 ) -> EnvSpec:
     """Take a few random steps in one column, before a run creates anything; return the env's spec.
 
@@ -44,7 +44,6 @@ def preflight(
     Raises:
         ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
     """
-    watch = watch or Unwatched()
     try:
         with (
             counted_booleans() as booleans,
@@ -65,7 +64,7 @@ def preflight_world(
     steps: int = STEPS,
     *,
     saves: bool = True,
-    watch: EnvCallWatch | None = None,
+    watch: EnvCallWatch = UNWATCHED,
 ) -> WorldSpec | None:
     """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
 
@@ -80,7 +79,7 @@ def preflight_world(
         ConfigError: the env cannot be made or has no parameter of the curriculum, or in these steps it raises an
             exception or returns NaN or a wrong shape.
     """
-    settings, watch = settings.completed(env_id), watch or Unwatched()
+    settings = settings.completed(env_id)
     watch.enter(resets=True)
     world = make_world(env_id, settings.kwargs)
     if world is None:
@@ -94,7 +93,7 @@ def preflight_world(
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
             worlds.set_progress(0.0)
             reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
-            rows = rollouts(worlds.envs, reset, steps, watch=watch)
+            (rows,) = rollouts([(worlds.envs, reset)], steps, watch=watch)
             watch.enter(resets=True)
             if saves:
                 require_savable(env_id, worlds.envs)

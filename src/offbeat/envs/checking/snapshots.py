@@ -13,15 +13,13 @@ from offbeat.core.errors import FAILURES, ConfigError, EnvFailed
 from offbeat.core.saved_state import SAVABLE, NotSavable, saved_and_loaded
 from offbeat.core.types import Tree
 from offbeat.envs.checking.parts import raised
-from offbeat.envs.checking.rows import first_difference, rollouts
-from offbeat.envs.contract import Envs, Snapshots
+from offbeat.envs.checking.rollouts import EnvsByAgent, can_save, first_difference, rollouts
+from offbeat.envs.contract import Snapshots
 from offbeat.envs.failures import fault_of_call
 from offbeat.envs.findings import Finding
 
 BEFORE, AFTER = 25, 100
 """Env steps before the state is saved, and after it, at most."""
-EnvsByAgent = Mapping[str, Envs]
-"""The envs by agent, which are those of the same worlds; those of a single agent have the name ''."""
 KINDS = f"let it return {SAVABLE}"
 """Remedy for a state of the wrong kind."""
 COMPLETE = (
@@ -29,11 +27,6 @@ COMPLETE = (
     "that was never reset"
 )
 """Remedy for an env that does not continue from its state."""
-
-
-def can_save(columns: EnvsByAgent) -> bool:
-    """Whether the state of all envs can be saved."""
-    return all(isinstance(envs, Snapshots) for envs in columns.values())
 
 
 def require_savable(env_id: str, columns: EnvsByAgent) -> None:
@@ -64,20 +57,20 @@ def check_snapshots(
         EnvFailed: an env fails in a step.
     """
     before, after = (max(1, min(number, steps // 2)) for number in (BEFORE, AFTER))
-    rows = rollouts(columns, first, before)
+    (rows,) = rollouts([(columns, first)], before)
     last = {agent: {name: leaf[-1] for name, leaf in own.items()} for agent, own in rows.items()}
     state = _saved(columns)
     if isinstance(state, Finding):
         yield state
         return
-    expected = rollouts(columns, last, after)
+    (expected,) = rollouts([(columns, last)], after)
     with make() as others:
         fault = _restore(others, state)
         if fault is not None:
             yield fault
             return
         try:
-            found = rollouts(others, last, after)
+            (found,) = rollouts([(others, last)], after)
         except EnvFailed as error:
             yield Finding("error", f"a new env that has restored a snapshot fails: {error.problem}", COMPLETE)
             return

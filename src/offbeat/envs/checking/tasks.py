@@ -19,7 +19,7 @@ from offbeat.envs.adapters.gymnasium.tasks import (
     samples_with_generator,
 )
 from offbeat.envs.checking.parts import SEED, failure
-from offbeat.envs.checking.rows import rollout, started
+from offbeat.envs.checking.rollouts import rollout, started
 from offbeat.envs.findings import Finding
 from offbeat.envs.make import task_envs
 

@@ -11,9 +11,8 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.types import Tree
-from offbeat.envs.checking.copies import rollouts_of_two
 from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
-from offbeat.envs.checking.rows import first_difference
+from offbeat.envs.checking.rollouts import first_difference, rollouts_of_two
 from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs

@@ -1,22 +1,23 @@
-"""Envs as an actor steps them, for the checks of rows and tasks."""
+"""Envs as an actor steps them, with random actions, and their rows: for the checks, and before each run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample
 from offbeat.core.types import INFO_MASK, Tree
 from offbeat.envs.actions import random_actions
-from offbeat.envs.call_watch import EnvCallWatch, Unwatched
+from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.parts import SEED, same_actions
-from offbeat.envs.contract import Envs, InfoSignals
+from offbeat.envs.contract import Envs, InfoSignals, Snapshots
 from offbeat.envs.failures import column_failed
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import named
@@ -29,7 +30,7 @@ def started(
     role: str,
     settings: EnvConfig,
     tasks: TaskSample | None = None,
-    watch: EnvCallWatch | None = None,
+    watch: EnvCallWatch = UNWATCHED,
 ) -> Iterator[tuple[Envs, Tree]]:
     """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it.
 
@@ -38,7 +39,6 @@ def started(
     Raises:
         EnvFailed: an info has a mask, but not that of the first decision. It is raised at the end, too.
     """
-    watch = watch or Unwatched()
     make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, tasks=tasks)
     watch.enter(resets=True)
     with closing(make()) as envs:
@@ -94,50 +94,42 @@ def _wait(envs: Envs, watch: EnvCallWatch) -> None:
             return
 
 
-def rollout(envs: Envs, first: Tree, steps: int, watch: EnvCallWatch | None = None) -> Tree:
+EnvsByAgent = Mapping[str, Envs]
+"""The envs by agent, which are those of the same worlds; those of a single agent have the name ''."""
+Started = tuple[EnvsByAgent, Mapping[str, Tree]]
+"""Envs and the row to start from, both by agent. Parts that this row does not have are 0 in the rows."""
+
+
+def rollout(envs: Envs, first: Tree, steps: int, watch: EnvCallWatch = UNWATCHED) -> Tree:
     """Take the same random actions in all columns; return the rows, name -> [steps + 1, N, ...], the first included.
 
     `watch`: is notified of each step.
     """
-    return rollouts({"": envs}, {"": first}, steps, watch=watch)[""]
+    (rows,) = rollouts([({"": envs}, {"": first})], steps, watch=watch)
+    return rows[""]
 
 
 def rollouts(
-    columns: Mapping[str, Envs],
-    first: Mapping[str, Tree],
+    copies: Sequence[Started],
     steps: int,
     stepped: Callable[[], None] = lambda: None,
-    watch: EnvCallWatch | None = None,
-) -> dict[str, Tree]:
-    """Take the same random actions in all columns of each agent; return the rows of each by name, [steps + 1, N, ...].
-
-    Args:
-        columns: the envs by agent, which are those of the same worlds.
-        first: the row to start from, by agent. Parts that it does not have are 0 in the rows.
-        steps: number of steps, at least 1.
-        stepped: is called after each step.
-        watch: is notified of each step.
-    """
-    taken = _Rollout(columns, first, watch)
-    for _ in range(steps):
-        taken.step()
-        stepped()
-    return taken.rows()
-
-
-def rollouts_in_turn(
-    copies: Sequence[tuple[Mapping[str, Envs], Mapping[str, Tree]]], steps: int, stepped: Callable[[], None]
+    watch: EnvCallWatch = UNWATCHED,
 ) -> list[dict[str, Tree]]:
-    """Make the `rollouts` of several copies of the same envs; return the rows of each copy.
+    """Take the same random actions in all columns of each agent; return the rows of each copy.
 
-    The copies step in turn, row by row. So their rows differ if they share what changes, such as a random generator.
+    Several copies of the same envs step in turn, row by row. So their rows differ if they share what changes, such as a
+    random generator.
 
     Args:
-        copies: the envs of each copy and the row to start from, both by agent.
+        copies: the envs of each copy, and the row to start from.
         steps: number of steps of each copy, at least 1.
         stepped: is called after each step of each copy.
+        watch: is notified of each step.
+
+    Returns:
+        The rows of each copy by agent and name, [steps + 1, N, ...].
     """
-    taken = [_Rollout(columns, first) for columns, first in copies]
+    taken = [_Rollout(columns, first, watch) for columns, first in copies]
     for _ in range(steps):
         for each in taken:
             each.step()
@@ -145,15 +137,46 @@ def rollouts_in_turn(
     return [each.rows() for each in taken]
 
 
+def rollouts_of_two(
+    start: Callable[[], AbstractContextManager[Started]], steps: int, stepped: Callable[[], None]
+) -> tuple[dict[str, Tree], dict[str, Tree], bool]:
+    """Make the `rollouts` of two copies of the same envs; return the rows of each, and whether the envs `can_save`.
+
+    If they cannot step in turn, as where a simulator allows only a few connections, they step one after the other.
+
+    Args:
+        start: opens a copy and resets it.
+        steps: number of steps of each copy, at least 1.
+        stepped: is called after each step of each copy.
+
+    Raises:
+        ConfigError: the envs of one copy cannot be made.
+        EnvFailed: an env of one copy fails without the other copy.
+    """
+    try:
+        with start() as one, start() as other:
+            first, second = rollouts([one, other], steps, stepped)
+            return first, second, can_save(one[0])
+    except (ConfigError, EnvFailed):
+        with start() as one:
+            (first,) = rollouts([one], steps, stepped)
+        with start() as other:
+            (second,) = rollouts([other], steps, stepped)
+            return first, second, can_save(other[0])
+
+
+def can_save(columns: EnvsByAgent) -> bool:
+    """Whether the state of all envs can be saved."""
+    return all(isinstance(envs, Snapshots) for envs in columns.values())
+
+
 class _Rollout:
     """Envs by agent that take random actions, and their rows so far."""
 
-    def __init__(
-        self, columns: Mapping[str, Envs], first: Mapping[str, Tree], watch: EnvCallWatch | None = None
-    ) -> None:
+    def __init__(self, columns: EnvsByAgent, first: Mapping[str, Tree], watch: EnvCallWatch) -> None:
         self._columns, self._random = columns, stream(SEED, "check actions")
         self._rows = {agent: [_copied(first[agent])] for agent in columns}
-        self._watch = watch or Unwatched()
+        self._watch = watch
         self._resets = False
         """Whether an episode may start in the next step."""
 
