@@ -20,7 +20,7 @@ from offbeat.core.tasks import TaskSample
 from offbeat.core.types import Array, EnvSpec, Leaf, Tree
 from offbeat.envs.actions import action_encoder
 from offbeat.envs.checking.preflight import preflight_world
-from offbeat.envs.contract import Envs, InfoSignals, Snapshots, TaskEnvs
+from offbeat.envs.contract import Envs, Snapshots, TaskEnvs
 from offbeat.envs.make import make_envs, task_envs
 from offbeat.envs.previous_inputs import spec_with_previous_inputs
 from offbeat.envs.spaces import action_spec
@@ -183,8 +183,6 @@ def test_an_env_with_tasks_starts_each_task_without_previous_inputs():
 
 def test_rows_without_a_decision_are_still_signalled():
     envs, plain = made(WAITING), made(WAITING, EnvConfig())
-    assert isinstance(envs, InfoSignals)
-    assert isinstance(plain, InfoSignals)
     for each in (envs, plain):
         each.reset(), collect(each, actions_of(each, 2))
     assert envs.reports_no_decision

@@ -101,6 +101,24 @@ class Envs(Protocol):
     groups: tuple[slice, ...]
     """The columns of each group, in order and without a gap."""
 
+    @property
+    def offers_mask(self) -> bool:
+        """Whether an info has had an action mask so far, and the spec has none.
+
+        Before a run, `preflight` reads this and `reports_no_decision`. Actors refuse what appears later.
+        """
+        ...
+
+    @property
+    def reports_no_decision(self) -> bool:
+        """Whether the infos have marked rows without a decision so far, or rows with one."""
+        ...
+
+    @property
+    def next_no_decision(self) -> NDArray[np.bool_]:
+        """[N]: whether the next row of each column is without a decision."""
+        ...
+
     def set_progress(self, progress: float) -> None:
         """Pass the training progress, from 0 to 1, to the envs that use it. May be called between any two steps.
 
@@ -156,26 +174,6 @@ class Snapshots(Protocol):
     def snapshot(self) -> State: ...
 
     def restore(self, state: State) -> None: ...
-
-
-@runtime_checkable
-class InfoSignals(Protocol):
-    """Envs whose infos may contain an action mask or mark rows without a decision. `preflight` reads what they have."""
-
-    @property
-    def offers_mask(self) -> bool:
-        """Whether an info has had an action mask so far, and the spec has none."""
-        ...
-
-    @property
-    def reports_no_decision(self) -> bool:
-        """Whether an info has had the key 'no_decision' so far."""
-        ...
-
-    @property
-    def next_no_decision(self) -> NDArray[np.bool_]:
-        """[N]: whether the next row of each column is without a decision."""
-        ...
 
 
 @runtime_checkable
@@ -293,7 +291,7 @@ class Adapter(Protocol):
     """
 
     def make(self, request: EnvRequest) -> Envs:
-        """Make the envs of one actor. They may be `Snapshots` and `InfoSignals` too.
+        """Make the envs of one actor. They may be `Snapshots` too.
 
         Raises:
             ConfigError: there is no such env, a package is missing, or the env does not support a space or a setting.

@@ -29,7 +29,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import PREVIOUS_ACTION, PREVIOUS_REWARD, ActionSpec, Array, EnvSpec, Leaf, Tree
 from offbeat.envs.actions import recorded_parts
-from offbeat.envs.contract import Advanced, Envs, InfoSignals, Outcome, Snapshots, State, TaskEnvs
+from offbeat.envs.contract import Advanced, Envs, Outcome, Snapshots, State, TaskEnvs
 
 ALL = slice(None)
 
@@ -125,28 +125,27 @@ class PreviousInputs:
 
 
 class _Envs:
-    """See the module's docstring. Also `InfoSignals`: those of the envs, if they have any."""
+    """See the module's docstring."""
 
     def __init__(self, envs: Envs, spec: EnvSpec) -> None:
         """Add the leaves of `spec` that `envs` do not have."""
         self.spec, self.groups = spec, envs.groups
         self._envs = envs
-        self._signals = envs if isinstance(envs, InfoSignals) else None
         self._previous = PreviousInputs(spec.observation, spec.action, spec.columns)
         self._sent = np.zeros((spec.columns, *spec.action.shape), spec.action.dtype)
         """The last actions of all columns."""
 
     @property
     def offers_mask(self) -> bool:
-        return self._signals is not None and self._signals.offers_mask
+        return self._envs.offers_mask
 
     @property
     def reports_no_decision(self) -> bool:
-        return self._signals is not None and self._signals.reports_no_decision
+        return self._envs.reports_no_decision
 
     @property
     def next_no_decision(self) -> NDArray[np.bool_]:
-        return np.zeros(self.spec.columns, np.bool_) if self._signals is None else self._signals.next_no_decision
+        return self._envs.next_no_decision
 
     def set_progress(self, progress: float) -> None:
         self._envs.set_progress(progress)

@@ -18,10 +18,13 @@ from offbeat.runtime.plan import PolicyPlan
 class RecordedEnvs:
     """Envs of one group that ignore actions and return the rows of a recorded unroll, again and again."""
 
+    offers_mask = reports_no_decision = False
+
     def __init__(self, spec: EnvSpec, slot: Tree) -> None:
         """Return the rows of `slot`, [T + 1, N, ...] by field name."""
         self.spec = spec
         self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
+        self.next_no_decision: NDArray[np.bool_] = np.zeros(spec.columns, np.bool_)
         leaves = [leaf.name for leaf in spec.observation]
         self._first = {name: slot[name][0].copy() for name in leaves}
         self._outcomes = cycle(_outcome(slot, leaves, row) for row in range(len(slot["reward"]) - 1))

@@ -30,7 +30,7 @@ from offbeat.core.types import (
     Policy,
     Tree,
 )
-from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots, State
+from offbeat.envs.contract import Envs, Outcome, Snapshots, State
 from offbeat.envs.episode_infos import EpisodeInfos
 from offbeat.metrics.text import counted
 from offbeat.models.stacks import Stacks
@@ -59,7 +59,6 @@ class PolicyColumns:
         self._envs, self._policy, self._transform_rewards = envs, policy, transform_rewards
         self.calls = EnvCalls()
         """The env calls of these columns. An actor replaces it by one for all its columns."""
-        self._signals = envs if isinstance(envs, InfoSignals) else None
         self._leaves = [leaf.name for leaf in envs.spec.observation]
         self._following: Tree = {}
         """The observation after the last row of the last ticket: it is the first row of the next ticket."""
@@ -291,19 +290,19 @@ class PolicyColumns:
         Raises:
             EnvFailed: the env has rows without a decision, which are not recorded, or masks, which are not read.
         """
-        if self._signals and self._signals.reports_no_decision and NO_DECISION not in self._slot:
+        if self._envs.reports_no_decision and NO_DECISION not in self._slot:
             raise EnvFailed(
                 f"{self._envs.spec.id} has {NO_DECISION!r} in an info, but not in those of its first steps, so rows "
                 "without a decision are not recorded: give it in the info of reset and of each step, true or false"
             )
-        if self._signals and self._signals.offers_mask:
+        if self._envs.offers_mask:
             raise EnvFailed(
                 f"{self._envs.spec.id} has {INFO_MASK!r} in an info, but not in those of its first steps, so masks are "
                 "not read: give it in the info of reset and of each step"
             )
         self._following = {name: self._slot[name][length].copy() for name in self._leaves}
-        if LAST_NO_DECISION in self._slot and self._signals:
-            self._slot[LAST_NO_DECISION][:] = self._signals.next_no_decision
+        if LAST_NO_DECISION in self._slot:
+            self._slot[LAST_NO_DECISION][:] = self._envs.next_no_decision
 
     # --- snapshots ------------------------------------------------------------------------------------------
 

@@ -64,11 +64,14 @@ class _NamedColumns:
 class GroupedEnvs:
     """The columns of one actor. A group steps in the background while another one is used."""
 
+    offers_mask = reports_no_decision = False
+
     def __init__(self, spec: EnvSpec, groups: Sequence[slice], rows: Outcome, parts: Sequence[GroupColumns]) -> None:
         """Use `parts`, the columns of each group, which write into `rows`."""
         self.spec = spec
         self.groups = tuple(groups)
         self._rows = rows
+        self.next_no_decision: NDArray[np.bool_] = np.zeros(spec.columns, np.bool_)
         self._parts = [_NamedColumns(part, spec, group.start) for part, group in zip(parts, groups, strict=True)]
 
     def set_progress(self, progress: float) -> None:

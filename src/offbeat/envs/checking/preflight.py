@@ -18,7 +18,6 @@ from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rollouts import rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
-from offbeat.envs.contract import InfoSignals
 from offbeat.envs.failures import failed, fault_of_world
 from offbeat.envs.infos import counted_booleans
 from offbeat.envs.reproduce import env_flags
@@ -52,7 +51,7 @@ def preflight(
             rows = rollout(envs, first, STEPS, watch)
             watch.enter(resets=True)
             require_savable(env_id, {"": envs})
-            no_decision = isinstance(envs, InfoSignals) and envs.reports_no_decision
+            no_decision = envs.reports_no_decision
             return replace(envs.spec, no_decision=no_decision, step_booleans=_of_steps(booleans, [rows]))
     except EnvFailed as error:
         raise with_notes_of(ConfigError(str(error)), error) from error

@@ -17,7 +17,7 @@ from offbeat.core.types import INFO_MASK, Tree
 from offbeat.envs.actions import random_actions
 from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.parts import SEED, same_actions
-from offbeat.envs.contract import Envs, InfoSignals, Snapshots
+from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.failures import column_failed
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import named
@@ -47,11 +47,11 @@ def started(
         if _may_get_a_mask(envs):
             _wait(envs, watch)
             first = envs.reset()
-        if not _offers_mask(envs):
+        if not envs.offers_mask:
             watch.leave()
             yield envs, first
             watch.enter(resets=True)
-            if _offers_mask(envs):
+            if envs.offers_mask:
                 raise column_failed(envs.spec, 0, LATE_MASK)
             return
     with closing(make(info_mask=True)) as envs:
@@ -70,20 +70,15 @@ LATE_MASK = (
 )
 
 
-def _offers_mask(envs: Envs) -> bool:
-    return isinstance(envs, InfoSignals) and envs.offers_mask
-
-
 def _may_get_a_mask(envs: Envs) -> bool:
     """Whether envs without a mask may get one with the first decision: in the infos before it, it may be missing."""
-    if not isinstance(envs, InfoSignals) or envs.offers_mask or envs.spec.mask or not envs.spec.action.nvec:
+    if envs.offers_mask or envs.spec.mask or not envs.spec.action.nvec:
         return False
     return bool(envs.next_no_decision.any())
 
 
 def _wait(envs: Envs, watch: EnvCallWatch) -> None:
     """Step envs until a mask appears, or until all columns have had a decision."""
-    assert isinstance(envs, InfoSignals)
     random, waits = stream(SEED, "first decision"), envs.next_no_decision.copy()
     for _ in range(LONGEST_WAIT):
         watch.enter(resets=True)

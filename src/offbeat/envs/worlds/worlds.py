@@ -249,7 +249,7 @@ class PolicyEnvs:
 
     @property
     def offers_mask(self) -> bool:
-        """Whether an info has had an action mask so far, and the spec has none: `preflight_world` looks for them."""
+        """False: `WorldState` refuses masks that are not read."""
         return False
 
     @property
