@@ -83,6 +83,12 @@ def test_a_node_that_is_lost_before_it_says_its_versions_is_not_waited_for(conne
         connected.require({}, "an actor")
 
 
+def test_keys_of_a_runtime_environment_that_ray_does_not_know_are_refused(monkeypatch) -> None:
+    monkeypatch.delenv("RAY_RUNTIME_ENV_PLUGINS", raising=False)
+    with pytest.raises(ConfigError, match=r"unknown key of ray_runtime_env 'env_var'\. Did you mean 'env_vars'\?"):
+        connecting.connect(runtime_env={"pip": [], "env_var": {"A": "1"}})
+
+
 # --- connections of their own -------------------------------------------------------------------------------
 
 

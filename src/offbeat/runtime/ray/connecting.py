@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.importable import is_importable
 from offbeat.core.threads import usable_cores
 from offbeat.runtime.ray.cluster import Cluster
@@ -73,7 +73,8 @@ def connect(
         show_output: whether this process prints what tasks and actors print. Ray's own errors are printed always.
 
     Raises:
-        ConfigError: Ray is not installed, nobody answers, or the versions of Python or Ray differ.
+        ConfigError: Ray is not installed, nobody answers, the versions of Python or Ray differ, or a key of the runtime
+            environment is unknown.
     """
     if not is_importable("ray"):
         raise ConfigError('Ray is not installed here: run pip install "offbeat[ray]"')
@@ -82,6 +83,7 @@ def connect(
     with _variables_kept(RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_AUTO_CONNECT="0"):
         import ray
 
+        _require_known(runtime_env or {})
         if ray.is_initialized():
             return _found(address, runtime_env)
         if address != LOCAL:
@@ -109,6 +111,16 @@ def _require_address(address: str, source: str = "") -> None:
         raise ConfigError(
             f"{address!r}{source} is not the address of a Ray cluster: pass HOST:PORT, such as 10.0.0.1:6379, or {AUTO}"
         )
+
+
+def _require_known(runtime_env: Mapping[str, Any]) -> None:
+    """Refuse unknown keys of a runtime environment, which Ray ignores: it takes them for those of plugins."""
+    from ray.runtime_env import RuntimeEnv
+
+    known = sorted(key for key in RuntimeEnv.known_fields if not key.startswith("_"))
+    for key in runtime_env.keys() - RuntimeEnv.known_fields:
+        if "RAY_RUNTIME_ENV_PLUGINS" not in os.environ:
+            raise unknown("key of ray_runtime_env", key, known, f"Ray has {', '.join(known)}")
 
 
 def _found(address: str, runtime_env: Mapping[str, Any] | None) -> Cluster:
