@@ -35,6 +35,7 @@ from offbeat.api.playing.load import load as load_policy
 from offbeat.api.playing.load import load_for_env
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
+from offbeat.config.config_file import read_tables
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.previous_inputs import previous_leaves
@@ -197,6 +198,21 @@ def upload_of(run: Path, **scores: float) -> AbstractContextManager[Path]:
     saved, policies = load_for_env(run, "latest")
     (name,) = policies
     return folder_to_upload(RunDirectory(run), saved.policies[name], policies[name], FIGURES | scores, REPO)
+
+
+def test_the_cluster_of_a_run_and_the_environment_variables_of_its_actors_are_not_pushed(run, tmp_path):
+    copy = not_pushed(run, tmp_path)
+    config = (copy / "config.toml").read_text()
+    for key, value in {"ray_address": "10.0.0.1:6379", "ray_runtime_env": '{"env_vars": {"KEY": "SECRET"}}'}.items():
+        assert f'{key} = "none"' in config
+        (copy / "config.toml").write_text(
+            (copy / "config.toml").read_text().replace(f'{key} = "none"', f"{key} = '{value}'")
+        )
+    with upload_of(copy) as folder:
+        assert not [
+            file.name for file in folder.iterdir() for text in (b"10.0.0.1", b"SECRET") if text in file.read_bytes()
+        ]
+        assert read_tables(folder / "config.toml") == read_tables(run / "config.toml")
 
 
 def test_pushes_of_one_run_at_the_same_time_upload_their_own_files(run, tmp_path):

@@ -257,6 +257,17 @@ def test_a_tracker_receives_each_line_and_the_final_state_in_each_runtime(tmp_pa
     assert ended == {"finished": True}
 
 
+def test_a_tracker_does_not_get_the_environment_variables_of_the_actors(tmp_path, fake_tracker):
+    secret = {"ray_address": "10.0.0.1:6379", "ray_runtime_env": '{"env_vars": {"KEY": "SECRET"}}'}
+    config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio", "runtime": "ray", "actors": 3, **secret})
+    directory = RunDirectory.create(tmp_path / "run", config)
+    begun = tracker.start_tracker(config, directory, lambda _text: None)
+    assert begun is not None
+    begun.close()
+    received = tracked_lines(fake_tracker, "run")[0]["config"]["runtime"]
+    assert (received["actors"], received["ray_address"], received["ray_runtime_env"]) == (3, "none", "none")
+
+
 def test_a_tracker_continues_its_own_run_but_not_another_run_of_the_same_name(tmp_path, fake_tracker):
     small_run(tmp_path / "a/run", **SHORT, tracker="trackio")
     small_run(tmp_path / "b/run", **SHORT, tracker="trackio")

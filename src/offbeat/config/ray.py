@@ -11,6 +11,8 @@ from offbeat.core.errors import ConfigError
 
 RESERVED = {"CPU", "GPU", "memory", "object_store_memory"}
 """Names of resources of Ray that are not custom ones."""
+_PRIVATE = ("ray_address", "ray_runtime_env")
+"""Keys of [runtime] that others do not get. Environment variables of the actors may be secrets."""
 
 
 def require_ray(runtime: RuntimeConfig) -> None:
@@ -31,6 +33,14 @@ def require_ray(runtime: RuntimeConfig) -> None:
         )
     _require_amounts(runtime)
     runtime_env_of(runtime)
+
+
+def without_cluster(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a config.toml for others: the cluster and what prepares its nodes are none."""
+    runtime = tables.get("runtime")
+    if not isinstance(runtime, dict):
+        return dict(tables)
+    return {**tables, "runtime": {key: "none" if key in _PRIVATE else value for key, value in runtime.items()}}
 
 
 def _require_amounts(runtime: RuntimeConfig) -> None:

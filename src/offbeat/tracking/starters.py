@@ -30,7 +30,7 @@ class TrackerLaunch:
     name: str
     """Name of a run that is new to the tracker."""
     config: dict[str, Any]
-    """The tables of config.toml."""
+    """The tables of config.toml, without the cluster."""
     before: TrackerFile
     """The run that is continued, with the position after the lines that stay."""
     pipe: int

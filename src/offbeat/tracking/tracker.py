@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from offbeat.config.config import Config
+from offbeat.config.ray import without_cluster
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import remedy_for
 from offbeat.core.importable import is_importable
@@ -114,7 +115,7 @@ def start_tracker(
     pipe = os.pipe()
     os.set_blocking(pipe[1], False)
     path = directory.folder.resolve()
-    launch = TrackerLaunch(os.getpid(), path, _name_of(path), config.tables(), before, pipe[0])
+    launch = TrackerLaunch(os.getpid(), path, _name_of(path), without_cluster(config.tables()), before, pipe[0])
     try:
         child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports.append)
     except BaseException:

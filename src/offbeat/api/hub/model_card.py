@@ -171,6 +171,6 @@ episodes. The evaluation was run for this card, with envs and seeds that were no
 | file | what it is |
 | --- | --- |
 | `weights.safetensors`, `policy.json` | the policy, normalisation included; `manifest.json` has their SHA-256 |
-| `config.toml` | all settings of the training run |
+| `config.toml` | the settings of the training run |
 | `{EVALUATION}`, `{CURVE}` | the scores above, and the learning curve |
 """

@@ -1,7 +1,7 @@
 """Uploads a trained policy to the Hugging Face hub. `hub/` in the run directory is a copy of the last uploaded folder:
 
 weights.safetensors, policy.json, manifest.json   a checkpoint of the policy only; `offbeat.load` verifies it
-config.toml         the settings of the run
+config.toml         the settings of the run, without its Ray cluster
 evaluation.json     the scores on the model card
 return.png          the learning curve, as `offbeat plot` draws it
 README.md           the model card
@@ -19,10 +19,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from offbeat import __version__
 from offbeat.api.hub.download import require_hub
 from offbeat.api.hub.model_card import CURVE, EVALUATION, card
 from offbeat.api.playing.loaded_policy import LoadedPolicy
+from offbeat.config.config_file import read_tables
+from offbeat.config.ray import without_cluster
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.files import remedy_for
 from offbeat.models.published import published_layout
@@ -175,7 +179,8 @@ def _write(
     names = [entry.name for entry in published_layout(loaded.acting_policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
-    shutil.copyfile(directory.config_file, folder / directory.config_file.name)
+    tables = without_cluster(read_tables(directory.config_file))
+    (folder / directory.config_file.name).write_text(tomli_w.dumps(tables), encoding="utf-8")
     (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
     draw_runs([directory.path]).savefig(folder / CURVE)
     (folder / CARD).write_text(card(loaded, scores, repo, directory.read_run().imports), encoding="utf-8")
