@@ -291,11 +291,20 @@ def test_a_file_of_a_run_gives_its_tracker_no_other_arguments_than_project_name_
 def test_a_tracker_added_at_a_resume_receives_all_lines(tmp_path, fake_tracker):
     path = tmp_path / "run"
     small_run(path, **SHORT)
-    config = (path / "config.toml").read_text()
-    (path / "config.toml").write_text(config.replace('tracker = "none"', 'tracker = "trackio"'))
-    resume(path, steps=1280)
+    resume(path, steps=1280, tracker="trackio")
     steps = [line["step"] for line in tracked_lines(fake_tracker, "run") if "step" in line]
     assert steps == [line["env_steps"] for line in lines_of(path)]
+
+
+def test_a_tracker_that_was_left_out_of_a_resume_receives_its_lines_at_the_next(tmp_path, fake_tracker):
+    path = tmp_path / "run"
+    small_run(path, steps=1280, stop_at=640, tracker="trackio")
+    resume(path, stop_at=960, tracker="none")
+    before = len(tracked_lines(fake_tracker, "run"))
+    resume(path, tracker="trackio")
+    said = tracked_lines(fake_tracker, "run")
+    assert said[before]["resume"] == "allow"
+    assert [line["step"] for line in said if "step" in line] == [line["env_steps"] for line in lines_of(path)]
 
 
 def test_a_resume_sends_the_lines_that_a_failed_tracker_has_not_logged(tmp_path, fake_tracker, monkeypatch):

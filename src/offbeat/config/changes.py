@@ -46,7 +46,6 @@ _RUN: Mapping[str, Refusal] = {
         "import them before the resume{with_flag}",
     ),
     "init_from": ("it gives a new run its initial weights", anew),
-    "tracker": ("the run is recorded there from its start", "leave it out"),
 }
 """Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
 _RUNTIME: Mapping[str, Refusal] = {

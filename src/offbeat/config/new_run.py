@@ -28,7 +28,7 @@ from offbeat.core.typed_text import as_text
 
 _FILE = Path("FILE.toml")
 """Stands for a file that the user writes."""
-_RUN = ("steps", "seed", "tracker", *REPORTING)
+_RUN = ("steps", "seed", *REPORTING)
 """Keys of [run] that a new run has from another one by `_own`."""
 
 

@@ -20,6 +20,7 @@ LIMITS = ("stop_at", "stop_at_return", "time")
 REPORTING = (
     *("eval_every", "eval_episodes", "eval_time_share", "evaluator", "eval_max_episode_steps", "eval_max_steps"),
     *("checkpoint_every", "checkpoint_every_s", "checkpoints_kept", "log_every", "log_every_s", "episodes_window"),
+    "tracker",
 )
 """Keys of evaluation, checkpoints and logging. The weights of a run do not depend on them."""
 LINES_PER_RUN = 200

@@ -44,7 +44,7 @@ MEMBER, POPULATION = "member", "population"
 """Keys in the settings of a member of a population: its number, and the name of the population's directory."""
 _CHANGE_RETURNS = ("eval_max_episode_steps", "eval_max_steps", "episodes_window")
 """Keys of [run] that change the returns that are reported, though not the training."""
-_REPORTING = {f"run.{key}" for key in (*REPORTING, "tracker") if key not in _CHANGE_RETURNS} | {"env.info_metrics"}
+_REPORTING = {f"run.{key}" for key in REPORTING if key not in _CHANGE_RETURNS} | {"env.info_metrics"}
 """Settings that change neither."""
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 OF_LINES = (*_KEYS.values(), "agent_steps", "evaluations", "eval_env_steps", "eval_team_return_mean")

@@ -28,8 +28,8 @@ from offbeat.tracking.tracker_file import TrackerFile
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
 """State in which the run ended -> seconds in which the tracker must send the remaining lines."""
 _REMEDIES = {
-    "wandb": "run wandb login, or set WANDB_MODE=offline to send it later, or omit tracker",
-    "trackio": "solve this problem, or omit tracker",
+    "wandb": "run wandb login, or set WANDB_MODE=offline to send it later, or pass --set tracker=none",
+    "trackio": "solve this problem, or pass --set tracker=none",
 }
 
 
@@ -37,7 +37,7 @@ def require_tracker(name: str | None) -> None:
     """Raise ConfigError if the package of a tracker is not installed."""
     if name is not None and not is_importable(name):
         raise ConfigError(
-            f'tracker is {name}, which is not installed: run pip install "offbeat[{name}]", or omit tracker'
+            f'tracker is {name}, which is not installed: run pip install "offbeat[{name}]", or pass --set tracker=none'
         )
 
 
