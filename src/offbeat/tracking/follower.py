@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from offbeat.core.errors import RunFailed, type_and_text
+from offbeat.core.errors import FAILURES, RunFailed, type_and_text
 from offbeat.metrics.names import tag_of
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
@@ -71,7 +71,7 @@ def _one_line_errors() -> Iterator[None]:
     """Convert any exception of a tracker to a RunFailed with a message of one line."""
     try:
         yield
-    except Exception as error:
+    except FAILURES as error:  # also of a tracker that calls sys.exit
         raise RunFailed(" ".join(type_and_text(error).split())) from error
 
 
