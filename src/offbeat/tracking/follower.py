@@ -36,23 +36,41 @@ def main(launch: TrackerLaunch, child: ChildContext) -> None:
         tracked = STARTERS[launch.before.tracker](launch)
     child.report("started", (tracked.known, tracked.location))
     with _one_line_errors():
-        state = _follow(launch, tracked)
-        tracked.run.finish(**tracked.endings.get(state, {}))
+        track(launch, tracked)
 
 
-def _follow(launch: TrackerLaunch, tracked: StartedRun) -> RunState:
-    """Log the new lines whenever bytes arrive, until the pipe is closed; return the state in which the run ended."""
+def track(launch: TrackerLaunch, tracked: StartedRun) -> None:
+    """Log the lines of a run that a tracker has started, until the pipe is closed, and finish the tracker's run."""
+    state, position = _follow(launch, tracked)
+    tracked.run.finish(**tracked.endings.get(state, {}))
+    if tracked.has_lines == "after finish":
+        _save(launch, tracked, position)
+
+
+def _follow(launch: TrackerLaunch, tracked: StartedRun) -> tuple[RunState, int]:
+    """Log the new lines whenever bytes arrive, until the pipe is closed.
+
+    Returns:
+        The state in which the run ended, and the position after the last line.
+    """
     directory, position, last = RunDirectory(launch.directory), launch.before.position, NEW_LINE
     while received := os.read(launch.pipe, 4096):
         last = received[-1]
         lines, position = new_lines(directory.metrics_file, position)
         for line in lines:
-            values = {tag_of(name): value for name, value in line.items() if value is not None}
-            tracked.run.log(values, step=int(line["env_steps"] or 0))
-        if lines:
-            with suppress(OSError):  # the disk is full: a resume logs these lines again
-                TrackerFile(launch.before.tracker, tracked.known, position).write(directory.tracker_file)
-    return STATES[last] if last < NEW_LINE else "failed"
+            step = int(line["env_steps"] or 0)
+            if step >= tracked.first_step:
+                tracked.run.log({tag_of(name): value for name, value in line.items() if value is not None}, step=step)
+        if lines and tracked.has_lines == "after log":
+            _save(launch, tracked, position)
+    return STATES[last] if last < NEW_LINE else "failed", position
+
+
+def _save(launch: TrackerLaunch, tracked: StartedRun, position: int) -> None:
+    """Save the position up to which the tracker has the lines."""
+    with suppress(OSError):  # the disk is full: a resume logs these lines again
+        file = RunDirectory(launch.directory).tracker_file
+        TrackerFile(launch.before.tracker, tracked.known, position).write(file)
 
 
 def new_lines(path: Path, position: int) -> tuple[list[Line], int]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from offbeat.run_directory.directory import RunState
 from offbeat.tracking.tracker_file import TrackerFile
@@ -49,6 +49,11 @@ class StartedRun:
     """Where the user finds the run, for a message."""
     endings: Mapping[RunState, dict[str, Any]] = field(default_factory=dict)
     """State in which the run ended -> arguments of `finish`."""
+    has_lines: Literal["after log", "after finish", "never"] = "after log"
+    """When the tracker has the lines, so that a resume does not log them again. W&B's `log` only puts them in a queue,
+    which is lost if a process is killed."""
+    first_step: int = 0
+    """Lines of earlier env steps are not logged: the tracker has them."""
 
 
 def _start_wandb(launch: TrackerLaunch) -> StartedRun:
@@ -62,13 +67,19 @@ def _start_wandb(launch: TrackerLaunch) -> StartedRun:
     resume = {"resume": "allow"} if launch.before.known else {}
     run: Any = wandb.init(dir=launch.directory, settings=settings, **{**new, **launch.before.known, **resume})
     run.config.update(launch.config, allow_val_change=True)  # a resumed run may have more steps
+    if run.disabled:
+        return StartedRun(run, launch.before.known, "nowhere, because W&B is disabled", has_lines="never")
     known = {"project": run.project, "name": run.name or launch.name, "id": run.id}
-    if run.entity and not run.disabled:  # not known offline, unless it is given
+    if run.entity:  # not known offline, unless it is given
         known["entity"] = run.entity
-    location = run.url or (
-        "nowhere, because W&B is disabled" if run.disabled else f"offline, in {launch.directory / 'wandb'}"
+    return StartedRun(
+        run,
+        known,
+        location=run.url or f"offline, in {launch.directory / 'wandb'}",
+        endings={state: {"exit_code": code} for state, code in _EXIT_CODES.items()},
+        has_lines="after finish",
+        first_step=run.starting_step,
     )
-    return StartedRun(run, known, location, {state: {"exit_code": code} for state, code in _EXIT_CODES.items()})
 
 
 def _start_trackio(launch: TrackerLaunch) -> StartedRun:

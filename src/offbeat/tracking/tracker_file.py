@@ -22,7 +22,7 @@ class TrackerFile:
     known: dict[str, str] = field(default_factory=dict)
     """What the tracker identifies the run by: its project, name and id; empty for a run that is new to it."""
     position: int = 0
-    """Position in metrics.jsonl, in bytes, after the lines that the tracker has logged."""
+    """Position in metrics.jsonl, in bytes, after the lines that the tracker has."""
 
     @classmethod
     def read(cls, path: Path, tracker: str) -> TrackerFile:
