@@ -28,7 +28,7 @@ from tests.support.thorough import thorough
 
 from offbeat.core.types import Tree
 from offbeat.runtime import supervisor
-from offbeat.runtime.ray import acting, proxy
+from offbeat.runtime.ray import place_notice, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
 from offbeat.runtime.ray.messages import ActedTickets, Assignment
@@ -186,8 +186,8 @@ def test_actor_without_a_place_starts_when_a_node_joins(nodes):
     with (
         ExitStack() as removing,
         patch.object(proxy, "PLACE_S", 60.0),
-        patch.object(acting, "NOTIFY_PLACE_S", 0.5),
-        patch.object(acting, "NOTIFY_PLACE_EVERY_S", 0.5),
+        patch.object(place_notice, "FIRST_S", 0.5),
+        patch.object(place_notice, "EVERY_S", 0.5),
         scene(**HALF, ray_resources=("other=0.7",)) as it,
     ):
         starts = threading.Thread(target=it.begin)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from offbeat.config.ray import runtime_env_of
@@ -30,15 +29,13 @@ from offbeat.runtime.ray.dispatcher import Dispatcher
 from offbeat.runtime.ray.last_words import LastWords
 from offbeat.runtime.ray.messages import RemoteLaunch, RowMessage
 from offbeat.runtime.ray.network import network_of
+from offbeat.runtime.ray.place_notice import PlaceNotice
 from offbeat.runtime.ray.placement import custom_resources_of, options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
 from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.run_services import RunServices
 from offbeat.runtime.supervisor import Supervisor
 from offbeat.runtime.training_loop import TrainingLoop
-
-NOTIFY_PLACE_S, NOTIFY_PLACE_EVERY_S = 10.0, 60.0
-"""Seconds without the process of an actor after which the user is notified, and between two such messages."""
 
 
 class RayActing(GatedActing):
@@ -68,7 +65,7 @@ class RayActing(GatedActing):
             self._start, self.board, runtime, reporting, role="actor", work="ticket", changes_result=True
         )
         self._notify = reporting.notify
-        self._notified_at, self._refused = 0.0, 0
+        self._place_notice, self._refused = PlaceNotice(), 0
 
     @property
     def restarts(self) -> int:
@@ -124,16 +121,12 @@ class RayActing(GatedActing):
         if (refused := self._dispatcher.refused) > self._refused:
             self._refused = refused
             self._notify(f"{refused} tickets of replaced actors came too late: they were refused, and acted again")
-        now = monotonic()
-        waiting = [p for p in self._supervisor.processes if not p.placed and now - p.since > NOTIFY_PLACE_S]
-        if not waiting or now < self._notified_at + NOTIFY_PLACE_EVERY_S:
-            return
-        self._notified_at = now
-        self._notify(
-            f"{len(waiting)} of {counted(self.board.workers, 'actor')} not running yet: starting, or waiting for a "
-            f"node with {resources_text(self._resources)} free. The cluster has "
-            f"{'; '.join(map(str, self._cluster.nodes()))}. The run waits {PLACE_S / 60:g} minutes"
-        )
+        if waiting := self._place_notice.due(self._supervisor.processes):
+            self._notify(
+                f"{waiting} of {counted(self.board.workers, 'actor')} not running yet: starting, or waiting for a node "
+                f"with {resources_text(self._resources)} free. The cluster has "
+                f"{'; '.join(map(str, self._cluster.nodes()))}. The run waits {PLACE_S / 60:g} minutes"
+            )
 
     def traffic(self) -> MessageTraffic:
         waited_s = sum(seconds[MESSAGE_WAIT] for seconds in self.spent())
