@@ -39,11 +39,13 @@ from tests.support.runs import (
 from tests.support.specs import TINY, grid, write_spec
 from tests.support.thorough import thorough
 
+from offbeat.cli.run import RunSpec
 from offbeat.core import stop_signals
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.experiments import experiment as experiment_module
 from offbeat.experiments import optuna_search
 from offbeat.experiments.experiment import Experiment
+from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.running import Pool
 from offbeat.experiments.trials import Trial, trial_of
 from offbeat.plots.runs import runs_of
@@ -334,6 +336,20 @@ def test_an_experiment_that_another_process_uses_is_refused(tmp_path, monkeypatc
     assert said.code == 130
     assert "to resume: offbeat run spec.toml" in said.out
     assert not is_alive(pid)
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_an_experiment_whose_cluster_is_lost_leaves_its_table_and_says_how_to_resume(tmp_path, monkeypatch, capsys):
+    def lose(_launcher: object) -> int:
+        raise RunFailed("the cluster is lost")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalLauncher, "room", lose)
+    write_spec(tmp_path / "spec.toml", settings=TINY)
+    with pytest.raises(RunFailed, match="the cluster is lost"):
+        RunSpec(Path("spec.toml"), progress="none").run()
+    assert Path("experiments/spec/table.csv").is_file()
+    assert "to resume: offbeat run spec.toml" in capsys.readouterr().out
 
 
 def test_a_second_signal_in_the_report_ends_the_command_after_it(tmp_path, monkeypatch):

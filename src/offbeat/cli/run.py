@@ -61,6 +61,7 @@ class RunSpec:
     """Import and call all code that the spec names. Use it only for your own specs, or after you have read the code."""
 
     def run(self) -> int:
+        from offbeat.core.errors import RunFailed
         from offbeat.core.fields import Count, read
 
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count, "pass, for example, --jobs 2")
@@ -83,9 +84,15 @@ class RunSpec:
                 raise
             print_text("interrupted: the running sessions were killed; they resume from their last checkpoints")
             exit_code = 130
+        except RunFailed:
+            self._print_how_to_resume()
+            raise
         if exit_code:
-            print(f"  to resume: {shlex.join(['offbeat', 'run', str(self.spec), *self._flags()])}")
+            self._print_how_to_resume()
         return exit_code
+
+    def _print_how_to_resume(self) -> None:
+        print(f"  to resume: {shlex.join(['offbeat', 'run', str(self.spec), *self._flags()])}")
 
     def _default_directory(self) -> Path:
         """Return the directory of the experiment that the spec was saved in, or a new one with the name of the spec.

@@ -12,7 +12,7 @@ from statistics import fmean
 from offbeat.config.config import Config
 from offbeat.config.importing import defer_signals
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.field_definitions import hints_of
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
@@ -131,6 +131,7 @@ class Experiment:
         Raises:
             ConfigError: another process uses the directory, the sessions cannot run in it, or Optuna finds no settings
                 that fit together.
+            RunFailed: the system starts no process, or Ray is lost.
             KeyboardInterrupt: a second signal was received; the running sessions were killed.
         """
         launcher.prepare(self.directory.path, view.message)
@@ -147,7 +148,7 @@ class Experiment:
                     view.message(f"already finished: {counted(finished, 'session')}")
                 try:
                     self._run(pool, stops)
-                except ConfigError:
+                except (ConfigError, RunFailed):
                     self._write_report(pool.failed, view)
                     raise
                 rows = self._write_report(pool.failed, view)

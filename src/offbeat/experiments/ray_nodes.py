@@ -42,18 +42,34 @@ class JobNodes:
         """Ids of nodes without the disk."""
         self._asked: dict[str, Any] = {}
         """Id of a node that has joined -> Ray's reference to its answer."""
-        self._next_poll = 0.0
+        self._next_poll, self._head_answers = 0.0, False
 
     @property
     def ids(self) -> list[str]:
         """Ids of the nodes that jobs can run on."""
         return list(self._usable)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether Ray has ended on this machine, or the head is lost. `room` notices it."""
+        return bool(self._cluster.watch.lost)
+
     def room(self) -> int:
-        """Return the number of jobs for which the nodes have the resources, if nothing else uses them."""
+        """Return the number of jobs for which the nodes have the resources, if nothing else uses them.
+
+        None can start while the head does not answer.
+
+        Raises:
+            RunFailed: Ray has ended on this machine, or the head is lost.
+        """
         if time.monotonic() >= self._next_poll:
-            self._poll()
+            self._cluster.watch.require()
+            self._head_answers = self._cluster.watch.head_answers()
+            if self._head_answers:
+                self._poll()
             self._next_poll = time.monotonic() + POLL_EVERY_S
+        if not self._head_answers:
+            return 0
         return sum(_room_on(node, self._resources) for node in self._usable.values())
 
     def _suitable(self) -> list[Node]:

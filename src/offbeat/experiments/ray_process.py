@@ -22,6 +22,8 @@ CARRIED = ("PYTHONPATH", *THREAD_VARIABLES)
 """Environment variables that jobs get from this process. All others are those of the node."""
 INTERRUPTED = 130
 """Exit code of a process that was stopped before it started."""
+SAVE_S = 20.0
+"""Seconds to wait for the end of a process that saves, if Ray is lost: Ray ends this process soon."""
 UNAVAILABLE_S = 30.0
 """Seconds without a connection to a node after which its job counts as lost."""
 Result = TypeVar("Result")
@@ -82,7 +84,7 @@ class RayProcess:
         self._save: _Call[None] | None = None
         """The signal to save a checkpoint and end."""
         self._kill: _Call[bool] | None = None
-        self._stopping = False
+        self._stopping, self._give_up_at = False, float("inf")
         self._ended: NodeEnd | None = None
         self._deadline = 0.0
         """Time until which this machine must see the files that the process has left."""
@@ -96,6 +98,8 @@ class RayProcess:
 
         if self._stopping and self._wait is None:
             return End(INTERRUPTED)
+        if time.monotonic() > self._give_up_at:
+            return End(1, "Ray was lost while it saved", node_lost=True)
         try:
             if self._wait is None:
                 return self._poll_start()
@@ -156,9 +160,11 @@ class RayProcess:
 
     def terminate(self) -> None:
         self._stopping = True
+        if self._placement.usable.is_lost:
+            self._give_up_at = time.monotonic() + SAVE_S
 
     def kill(self) -> None:
-        if self._start is not None:
+        if self._start is not None and not self._placement.usable.is_lost:  # else it saves when this process has ended
             self._kill = _Call(self._actor.kill)
 
     def close(self, timeout_s: float = KILL_S) -> str:
@@ -181,7 +187,8 @@ class RayProcess:
         import ray
 
         if self._actor is not None:
-            ray.kill(self._actor)
+            if not self._placement.usable.is_lost:  # else nobody answers
+                ray.kill(self._actor)
             self._actor = self._placed = None
 
 

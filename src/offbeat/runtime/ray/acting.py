@@ -23,7 +23,6 @@ from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot, Plan
 from offbeat.runtime.ray.cluster import Cluster, resources_text
-from offbeat.runtime.ray.cluster_watch import ClusterWatch
 from offbeat.runtime.ray.connecting import LEAST_STORE, LOCAL, connect
 from offbeat.runtime.ray.dispatcher import Dispatcher
 from offbeat.runtime.ray.last_words import LastWords
@@ -54,9 +53,7 @@ class RayActing(GatedActing):
             super().__init__(parts, learned, acting_bells=1)
             made.callback(self.gate.discard)
             (bell,), own_bell = self.gate.acting_bells, self.gate.own_bell
-            self._cluster_watch = ClusterWatch(self._cluster.raylet, self._cluster.address, self._cluster.logs)
-            made.callback(self._cluster_watch.close)
-            require_store = self._cluster_watch.require_raylet
+            require_store = self._cluster.watch.require_raylet
             self._dispatcher = Dispatcher(
                 plan, parts.memory, self.board, bell, own_bell, require_store, self._cluster.logs
             )
@@ -108,7 +105,7 @@ class RayActing(GatedActing):
         return proxy
 
     def watch(self) -> None:
-        self._cluster_watch.require()
+        self._cluster.watch.require()
         self._dispatcher.watch()
         self._supervisor.watch()
         self._notify_if_waiting()
@@ -157,9 +154,8 @@ class RayActing(GatedActing):
         with ExitStack() as closing:  # also if a step fails
             closing.callback(self._discard_gate)
             closing.callback(self._cluster.close)
-            closing.callback(self._cluster_watch.close)
             closing.callback(self._dispatcher.end)
-            if self._cluster_watch.lost:  # Ray ends the actors
+            if self._cluster.watch.lost:  # Ray ends the actors
                 self._cluster.abandon()
             else:
                 closing.callback(self._supervisor.close)

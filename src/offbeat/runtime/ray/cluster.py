@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from offbeat.core.errors import ConfigError, without_full_stop
+from offbeat.runtime.ray.cluster_watch import ClusterWatch
 
 VERSIONS_S = 300.0
 """Seconds that each node gets to say its versions. A node first prepares the runtime environment."""
@@ -157,6 +158,17 @@ class Cluster:
             if node["NodeID"] == self.own_node:
                 return str(node["RayletSocketName"])
         raise ConfigError(f"Ray does not list the node of this process, {self.own_node}: look at `ray list nodes`")
+
+    @cached_property
+    def watch(self) -> ClusterWatch:
+        """Notices the loss of Ray on this machine, or of the head. Without it, Ray ends this process without a word.
+
+        Raises:
+            ConfigError: Ray on this machine accepts no connection.
+        """
+        watch = ClusterWatch(self.raylet, self.address, self.logs)
+        self._closing.insert(0, watch.close)
+        return watch
 
     def abandon(self) -> None:
         """Note that Ray has ended: nothing more is asked of it, because it would not answer."""

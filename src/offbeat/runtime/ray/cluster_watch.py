@@ -69,6 +69,10 @@ class ClusterWatch:
                 self.lost = f"the head of the Ray cluster at {self._head} does not answer: it has ended, or is cut off"
         self._raise_loss()
 
+    def head_answers(self) -> bool:
+        """Whether the head answers now: else a question to Ray would wait for it, until Ray ends this process."""
+        return _accepts(self._head)
+
     def require_raylet(self) -> None:
         """Require that Ray runs on this machine; as `require`, in any thread, without a look at the head."""
         try:

@@ -80,7 +80,8 @@ class TaskPool:
             The index of a call and its result, as they come.
 
         Raises:
-            RunFailed: there is no node with the resources any more, or a task hangs, or its process dies, each time.
+            RunFailed: there is no node with the resources any more, or a task hangs, or its process dies, each time; or
+                Ray is lost.
             Exception: what the function has raised.
         """
         import ray
@@ -93,7 +94,7 @@ class TaskPool:
                 for done in self._wait(list(waiting)):
                     yield waiting.pop(done), self._result(done, stall_s)
         finally:
-            for left in waiting:
+            for left in () if self._cluster.watch.lost else waiting:
                 ray.cancel(left, force=True)
 
     def _task(self) -> Any:
@@ -106,12 +107,15 @@ class TaskPool:
         """Return the tasks that have ended, at least one.
 
         Raises:
-            RunFailed: there was no node with the resources for `NODE_TIMEOUT_S`.
+            RunFailed: there was no node with the resources for `NODE_TIMEOUT_S`, or Ray is lost.
         """
         import ray
 
-        deadline = time.monotonic() + NODE_TIMEOUT_S
+        watch, deadline = self._cluster.watch, time.monotonic() + NODE_TIMEOUT_S
         while not (done := ray.wait(waiting, timeout=POLL_S)[0]):
+            watch.require()
+            if not watch.head_answers():
+                continue
             if any(node.has(self._resources) for node in self._cluster.nodes()):
                 deadline = time.monotonic() + NODE_TIMEOUT_S
             elif time.monotonic() > deadline:
