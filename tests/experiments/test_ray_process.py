@@ -36,7 +36,7 @@ def running(*, is_lost: bool) -> RayProcess:
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_session_that_saves_is_waited_for_but_not_for_ever_if_ray_is_lost(monkeypatch, is_lost):
     now = 0.0
-    monkeypatch.setattr(ray_process.time, "monotonic", lambda: now)
+    monkeypatch.setattr("offbeat.experiments.ray_process.time.monotonic", lambda: now)
     process = running(is_lost=is_lost)
     process.terminate()
     now = ray_process.SAVE_S - 1

@@ -261,7 +261,7 @@ def test_a_tracker_does_not_get_the_environment_variables_of_the_actors(tmp_path
     secret = {"ray_address": "10.0.0.1:6379", "ray_runtime_env": '{"env_vars": {"KEY": "SECRET"}}'}
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio", "runtime": "ray", "actors": 3, **secret})
     directory = RunDirectory.create(tmp_path / "run", config)
-    begun = tracker.start_tracker(config, directory, lambda _text: None)
+    begun = tracker.start_tracker(config, directory, lambda _text: None, 0)
     assert begun is not None
     begun.close()
     received = tracked_lines(fake_tracker, "run")[0]["config"]["runtime"]
