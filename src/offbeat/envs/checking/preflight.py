@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 from typing import Any
@@ -58,19 +58,13 @@ def preflight(
 
 
 def preflight_world(
-    env_id: str,
-    settings: EnvConfig = UNSET,
-    steps: int = STEPS,
-    *,
-    saves: bool = True,
-    watch: EnvCallWatch = UNWATCHED,
+    env_id: str, settings: EnvConfig = UNSET, *, saves: bool = True, watch: EnvCallWatch = UNWATCHED
 ) -> WorldSpec | None:
     """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
 
     Args:
         env_id: Id of the env.
         settings: The table [env].
-        steps: Number of random env steps.
         saves: Whether its state will be saved in checkpoints.
         watch: Is notified of each env call.
 
@@ -92,7 +86,7 @@ def preflight_world(
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
             worlds.set_progress(0.0)
             reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
-            (rows,) = rollouts([(worlds.envs, reset)], steps, watch=watch)
+            (rows,) = rollouts([(worlds.envs, reset)], STEPS, watch=watch)
             watch.enter(resets=True)
             if saves:
                 require_savable(env_id, worlds.envs)
@@ -100,14 +94,18 @@ def preflight_world(
     except FAILURES as error:
         reported = error if isinstance(error, EnvFailed | ConfigError) else _failed_at_start(env_id, settings, error)
         raise with_notes_of(ConfigError(str(reported)), reported) from error
-    found: dict[str, Any] = {"no_decision": waits, "step_booleans": _of_steps(booleans, rows.values())}
+    found: dict[str, Any] = {"no_decision": waits, "step_booleans": _of_steps(booleans, [*rows.values()])}
     return replace(spec, agents=tuple((name, replace(agent, **found)) for name, agent in spec.agents))
 
 
-def _of_steps(booleans: Mapping[str, int], rows: Iterable[Tree]) -> tuple[str, ...]:
+def _of_steps(booleans: Mapping[str, int], rows: Sequence[Tree]) -> tuple[str, ...]:
     """Return the names with more booleans than ends of episodes in these rows, without those that have a reduction."""
-    ends = sum(int((each["terminated"] | each["truncated"]).sum()) for each in rows)
-    return tuple(name for name, count in booleans.items() if count > ends and not reduction_of(name))
+    counts = {name: count for name, count in booleans.items() if not reduction_of(name)}
+    return tuple(name for name, count in counts.items() if count > _ends_in(rows))
+
+
+def _ends_in(rows: Sequence[Tree]) -> int:
+    return sum(int((each["terminated"] | each["truncated"]).sum()) for each in rows)
 
 
 def _failed_at_start(env_id: str, settings: EnvConfig, error: BaseException) -> EnvFailed:
