@@ -32,7 +32,7 @@ NUMBA: dict[str, Any] = {"kernels": "numba"}
 
 
 def algorithm_of(config: OnPolicyConfig, action: str = "discrete", **spec: Any) -> OnPolicy[Any]:
-    policy = policy_spec(action, hidden_sizes=(64, 64), activation=config.activation, **spec)
+    policy = policy_spec(action, **{"hidden_sizes": (64, 64), "activation": config.activation, **spec})
     algorithm = ALGORITHMS[type(config)](config, policy, seed=0, corrected=False)
     perturb(algorithm, 0.3)
     return algorithm
@@ -46,6 +46,16 @@ def gradients_of(algorithm: OnPolicy[Any], minibatch: Any) -> tuple[LossResult, 
 
 
 # --- the results --------------------------------------------------------------------------------------------
+
+
+@WITH_NUMBA
+@pytest.mark.parametrize("hidden_sizes", [(128, 128), (128, 129)])
+def test_gradients_of_the_largest_layer_that_is_transposed_and_of_a_larger_one_are_those_of_numpy(hidden_sizes):
+    found = []
+    for kernels in ("numpy", "numba"):
+        algorithm = algorithm_of(PPOConfig(kernels=kernels), hidden_sizes=hidden_sizes)
+        found.append(gradients_of(algorithm, random_minibatch(algorithm, algorithm.spec, 300, seed=1))[1])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
 
 
 @WITH_NUMBA

@@ -203,9 +203,10 @@ def _activation_gradient(d: F32, activated: F32, d_bias: F32, relu: bool) -> Non
 def forward(network: Network, x: F32) -> None:
     """Write the activations, and the outputs for x, [M, inputs], into the first M rows of `network.output`."""
     hidden, head = len(network.layers) - 1, network.layers[-1]
+    small = network.layers[:hidden, OUTPUTS] * network.layers[:hidden, INPUTS] <= SMALL
     for layer in range(hidden):
-        weight = _weight(network.values, network.layers[layer])
-        if weight.size <= SMALL:
+        if small[layer]:
+            weight = _weight(network.values, network.layers[layer])
             _transpose(weight, network.transposed[layer, : weight.size].reshape(weight.shape[1], weight.shape[0]))
     for first in range(0, len(x), BLOCK):
         last = min(first + BLOCK, len(x))
@@ -213,7 +214,7 @@ def forward(network: Network, x: F32) -> None:
         for layer in range(hidden):
             n, m = network.layers[layer, OUTPUTS], network.layers[layer, INPUTS]
             activated = network.hidden[layer, first * n : last * n].reshape(last - first, n)
-            if m * n <= SMALL:
+            if small[layer]:
                 np.dot(inputs, network.transposed[layer, : m * n].reshape(m, n), activated)
             else:
                 np.dot(inputs, _weight(network.values, network.layers[layer]).T, activated)
