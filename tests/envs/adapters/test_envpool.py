@@ -84,6 +84,11 @@ def test_a_pool_without_a_limit_refuses_max_episode_steps_and_is_not_cut_by_an_e
     assert _own_limit("envpool:BabyAI-Unlock-v0", 0, Limits(run=7)) == (None, Limits(run=7)), "each level has its own"
 
 
+@pytest.mark.parametrize(("steps", "own"), [(1000, 334), (999, 333), (1, 1)])
+def test_the_own_limit_of_a_pool_with_repeated_actions_is_rounded_up_to_env_steps(steps: int, own: int) -> None:
+    assert _own_limit("envpool:Ant-v4", steps, NO_LIMITS, repeats=3) == (own, NO_LIMITS)
+
+
 class IgnoresLimits:
     """A stand-in for a pool that ignores the limit that it was given: its episodes do not end."""
 
@@ -100,7 +105,7 @@ class IgnoresLimits:
     def reset(self) -> tuple[Any, Any]:
         return np.zeros((self.columns, 1), np.float32), {}
 
-    def send(self, actions: Array) -> None: ...
+    def send(self, actions: Array, columns: Array | None = None) -> None: ...
 
     def recv(self) -> tuple[Any, ...]:
         self.elapsed += 1
@@ -112,6 +117,36 @@ class IgnoresLimits:
         self.closed = True
 
 
+class EndsEpisodes(IgnoresLimits):
+    """A stand-in for a pool whose columns have episodes of 4, 5, ... steps. Each step has reward 1."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__(columns)
+        self.lengths, self.steps, self.sent = np.arange(columns) + 4, np.zeros(columns, np.int32), np.arange(columns)
+
+    def send(self, actions: Array, columns: Array | None = None) -> None:
+        self.sent = np.arange(self.columns) if columns is None else columns
+        assert len(actions) == len(self.sent)
+
+    def recv(self) -> tuple[Any, ...]:
+        sent = self.sent
+        starts = self.steps[sent] == self.lengths[sent]
+        self.steps[sent] = np.where(starts, 0, self.steps[sent] + 1)
+        over, steps = self.steps[sent] == self.lengths[sent], self.steps[sent]
+        observation, reward = np.zeros((len(sent), 1), np.float32), np.where(starts, 0, 1).astype(np.float32)
+        none = np.zeros(len(sent), np.bool_)
+        return observation, reward, *self.flags(over), {"elapsed_step": steps, "terminated": none}
+
+    def flags(self, over: Array) -> tuple[Array, Array]:
+        """Return terminated and truncated of the columns whose episodes are over."""
+        return over, np.zeros_like(over)
+
+
+class TruncatesEpisodes(EndsEpisodes):
+    def flags(self, over: Array) -> tuple[Array, Array]:
+        return np.zeros_like(over), over
+
+
 class Library:
     """A stand-in for EnvPool, with an env for one agent and a game for two players."""
 
@@ -119,7 +154,10 @@ class Library:
         specs = {"Endless-v0": ("module", "Spec", {}), "Duel-v0": ("module", "Spec", {"max_num_players": 2})}
         self.registration = SimpleNamespace(registry=SimpleNamespace(specs=specs))
         self.config: Config | GameConfig = Config()
+        self.pool_class: type[IgnoresLimits] = IgnoresLimits
         self.pools: list[IgnoresLimits] = []
+        self.arguments: dict[str, Any] = {}
+        """Those of the newest pool."""
 
     def list_all_envs(self) -> list[str]:
         return list(self.registration.registry.specs)
@@ -127,8 +165,9 @@ class Library:
     def make_spec(self, _name: str) -> Any:
         return SimpleNamespace(config=self.config)
 
-    def make_gymnasium(self, _name: str, *, num_envs: int, **_: Any) -> IgnoresLimits:
-        self.pools.append(IgnoresLimits(num_envs))
+    def make_gymnasium(self, _name: str, *, num_envs: int, **arguments: Any) -> IgnoresLimits:
+        self.pools.append(self.pool_class(num_envs))
+        self.arguments = arguments
         return self.pools[-1]
 
 
@@ -198,6 +237,41 @@ def test_a_pool_that_ignores_the_limit_of_an_evaluation_is_not_cut() -> None:
     envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(max_episode_steps=10), cut_after=3)
     envs.reset()
     assert not collect(envs, actions_of(envs, 9))["truncated"].any()
+
+
+def test_a_pool_gets_the_limit_of_a_run_in_steps_of_its_own(library: Library) -> None:
+    make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(frame_skip=3, max_episode_steps=7))
+    assert library.arguments["max_episode_steps"] == 21
+
+
+@pytest.mark.usefixtures("library")
+def test_the_limit_of_a_run_is_in_env_steps_where_actions_are_repeated() -> None:
+    envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(frame_skip=3, max_episode_steps=3))
+    envs.reset()
+    collect(envs, actions_of(envs, 2))
+    with pytest.raises(EnvFailed, match="max_episode_steps is 3"):
+        collect(envs, actions_of(envs, 1))
+
+
+def test_repeated_actions_end_with_the_episode_and_are_not_repeated_in_reset_rows(library: Library) -> None:
+    library.pool_class = EndsEpisodes
+    envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(frame_skip=3))
+    envs.reset()
+    rows = collect(envs, actions_of(envs, 4))
+    assert rows["reward"].tolist() == [[3, 3], [1, 2], [0, 0], [3, 3]]
+    assert rows["terminated"].tolist() == [[False] * 2, [True] * 2, [False] * 2, [False] * 2]
+    assert rows["valid"].tolist() == [[True] * 2, [True] * 2, [False] * 2, [True] * 2]
+
+
+def test_a_game_with_lives_left_is_over_in_the_row_of_its_time_limit(library: Library) -> None:
+    library.config, library.pool_class = GameConfig(), TruncatesEpisodes
+    envs = make_envs("envpool:Endless-v0", 2, seed=0, settings=EnvConfig(episodic_life=True))
+    envs.reset()
+    ended = []
+    for actions in actions_of(envs, 6):
+        envs.send(actions)
+        ended.append(envs.recv().ended.tolist())
+    assert ended == [[False, False]] * 3 + [[True, False], [False, True], [False, False]]
 
 
 @pytest.mark.usefixtures("library")

@@ -133,6 +133,10 @@ class OwnReward(gym.RewardWrapper[Any, Any]):
         return 2 * reward
 
 
+class OwnLimit(gym.wrappers.TimeLimit[Any, Any]):
+    """A subclass, whose `step` may be another."""
+
+
 @pytest.mark.parametrize(
     "settings",
     [EnvConfig(curriculum=("_ctrl_cost_weight 0:0.1 1:0.2",)), EnvConfig(info_metrics=("x_velocity",))],
@@ -163,11 +167,12 @@ def test_arguments_wrappers_subclasses_and_functions_get_gymnasiums_own_step() -
             without_checks(single("columns/Made-v0")),
             HalfCheetahEnv(ctrl_cost_weight=5.0),
             OwnReward(without_checks(single("HalfCheetah-v5"))),
+            OwnLimit(without_checks(single("HalfCheetah-v5")), 9),
         ]
     finally:
         for name in ("Own", "Heavy", "Made"):
             del gym.registry[f"columns/{name}-v0"]
-    assert [stepped_together([env, env], (), ()) for env in refused] == [None] * 6
+    assert [stepped_together([env, env], (), ()) for env in refused] == [None] * 7
 
 
 def test_an_argument_changes_the_reward_as_in_gymnasium() -> None:
@@ -197,4 +202,14 @@ def test_a_reset_that_fails_names_its_column(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(HopperEnv, "reset_model", lambda _env: next(calls))
     envs.send(np.zeros((2, 3), np.float32))
     with pytest.raises(EnvFailed, match="Hopper-v5, env 1: reset"):
+        envs.recv()
+
+
+def test_a_reward_that_is_not_finite_is_refused_with_its_column() -> None:
+    envs = make_envs("HalfCheetah-v5", 2, seed=SEED)
+    envs.reset()
+    actions = np.zeros((2, 6), np.float32)
+    actions[1] = np.nan
+    envs.send(actions)
+    with pytest.raises(EnvFailed, match=r"env 1: .*reward"):
         envs.recv()

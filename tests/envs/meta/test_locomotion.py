@@ -58,6 +58,29 @@ def test_ant_is_rewarded_by_the_distance_to_its_goal_and_never_terminates() -> N
     assert rows["truncated"].argmax() == 199
 
 
+def test_the_goal_of_ant_is_on_the_ground() -> None:
+    goals = [(3.0, 0.0), (0.0, -3.0)]
+    _, infos = tasks_and_rewards(IDS[2], [np.array(goal) for goal in goals])
+    for (x, y), info in zip(goals, infos, strict=True):
+        distance = abs(info["x_position"] - x) + abs(info["y_position"] - y)
+        assert info["reward_task"] == pytest.approx(-distance, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "task", "following"), [(IDS[0], 0.0, 2.0), (IDS[1], 1, -1), (IDS[2], np.zeros(2), np.array([3.0, 0.0]))]
+)
+def test_a_new_task_is_in_effect_only_after_the_next_reset(env_id: str, task: Any, following: Any) -> None:
+    registered_ids()
+    env = gym.make(env_id)
+    rewards = []
+    for set_after_reset in (task, following):
+        env.get_wrapper_attr("set_task")(task)
+        env.reset(seed=0)
+        env.get_wrapper_attr("set_task")(set_after_reset)
+        rewards.append(env.step(np.full(env.action_space.shape or (), 0.5, np.float32))[1])
+    assert rewards[0] == rewards[1]
+
+
 def test_tasks_are_sampled_from_the_published_ranges() -> None:
     registered_ids()
     velocity, direction, ant = (
