@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.env import MAX_EPISODE_STEPS, UNSET, EnvConfig
 from offbeat.core.seeding import stream
 from offbeat.core.tasks import TaskSample, Trials
 from offbeat.envs.make import make_envs
@@ -34,9 +34,18 @@ def policy_for(env_id: str, *, zero: bool = False) -> ActingPolicy:
 
 
 def played(
-    policy: ActingPolicy, env_id: str, count: int, *, seed: int = 0, env: EnvConfig = UNSET, **options: Any
+    policy: ActingPolicy,
+    env_id: str,
+    count: int,
+    *,
+    seed: int = 0,
+    env: EnvConfig = UNSET,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
+    **options: Any,
 ) -> Evaluation:
-    envs = evaluation_envs(env_id, count, seed=seed, role="test", settings=env, trials=TRIALS)
+    envs = evaluation_envs(
+        env_id, count, seed=seed, role="test", settings=env, max_episode_steps=max_episode_steps, trials=TRIALS
+    )
     own = PlayOptions(**options)
     return evaluate_policies({"default": policy}, envs, TRIALS, episodes=count, seed=seed, options=own)
 

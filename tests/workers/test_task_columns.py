@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,16 @@ VISIT = CONFIG.visit_steps
 class Stage:
     """An actor of the point robot with rings to write to, that notes z of each row."""
 
-    def __init__(self, *, parts: int = 1, actor: int = 0, actors: int = 1, groups: int = 1) -> None:
-        self.visits = Visits(actors, parts, VISIT // parts, CONFIG.prior_steps)
+    def __init__(
+        self,
+        *,
+        parts: int = 1,
+        actor: int = 0,
+        actors: int = 1,
+        groups: int = 1,
+        prior_rows: int = CONFIG.prior_steps,
+    ) -> None:
+        self.visits = Visits(actors, parts, VISIT // parts, prior_rows)
         envs = make_envs("offbeat/PointRobot-v0", COLUMNS, seed=SEED, actor=actor, groups=groups, tasks=TASKS)
         spec = CONFIG.policy_spec(envs.spec)
         self.policy = make_policy(spec)
@@ -70,6 +79,16 @@ class Stage:
     def rows_of_z(self) -> Array:
         """Return z of each acted row of the last tickets, [rows, N, latent]."""
         return np.array(self.z)
+
+    def snapshot(self) -> dict[str, Any]:
+        state = self.actor.snapshot()
+        assert state is not None
+        return state
+
+    def context_sizes(self) -> list[int]:
+        """Return the number of rows in the context of each column."""
+        sizes: Array = self.snapshot()["policies"][0]["inference"]["context_sizes"]
+        return [int(size) for size in sizes]
 
 
 def goals(slot: Tree) -> Array:
@@ -134,9 +153,7 @@ def test_the_posterior_is_that_of_the_recorded_prior_rows_of_each_column():
         now, following = ({"observation": part[row]} for part in seen)
         expected.observe(now, rows["action"][row], rows["reward"][row], following, rows["valid"][row])
     found = TaskInference(policy, COLUMNS)
-    state = stage.actor.snapshot()
-    assert state is not None
-    found.restore(state["policies"][0]["inference"])
+    found.restore(stage.snapshot()["policies"][0]["inference"])
     assert found.context_sizes.tolist() == [CONFIG.prior_steps - 2] * COLUMNS
     for one, other in zip(found.posterior(), expected.posterior(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -160,9 +177,7 @@ def test_a_snapshot_within_a_visit_continues_bit_for_bit(before, groups):
     expected = whole.act(*range(12))[before:]
     stopped.actor.start(0)
     stopped.act(*range(before))
-    state = stopped.actor.snapshot()
-    assert state is not None
-    resumed.actor.restore(state)
+    resumed.actor.restore(stopped.snapshot())
     for one, other in zip(resumed.act(*range(before, 12)), expected, strict=True):
         assert {name: array.tobytes() for name, array in one.items()} == {
             name: array.tobytes() for name, array in other.items()
@@ -176,3 +191,29 @@ def test_an_actor_that_starts_within_a_visit_is_in_its_task_without_the_lost_con
     assert [int(slot[TASK][0]) for slot in slots] == [task_of_visit(TASKS, visit) for visit in (0, 0, 1)]
     np.testing.assert_allclose(goals(slots[0])[0], goals(slots[1])[0], atol=1e-2)
     assert not slots[0]["valid"][0].any()
+
+
+def test_a_snapshot_does_not_change_while_its_actor_acts_on():
+    stage = Stage(parts=35)
+    stage.actor.start(0)
+    stage.act(*range(11))  # the next row starts an episode
+    state = stage.snapshot()
+    before = deepcopy(state)
+    stage.act(11)
+    np.testing.assert_equal(state, before)
+
+
+def test_the_context_has_the_rows_before_the_posterior_except_reset_rows():
+    stage = Stage(prior_rows=CONFIG.prior_steps + 3)
+    stage.actor.start(0)
+    stage.act(0)
+    resets = 3  # rows 0, 21 and 42
+    assert stage.context_sizes() == [stage.visits.prior_rows - resets] * COLUMNS
+
+
+def test_each_visit_starts_with_an_empty_context():
+    stage = Stage()
+    stage.actor.start(0)
+    for visit in range(2):
+        stage.act(visit)
+        assert stage.context_sizes() == [CONFIG.prior_steps - 2] * COLUMNS

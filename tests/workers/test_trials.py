@@ -127,6 +127,13 @@ def test_many_trials_are_played_in_rounds_with_equally_many_columns() -> None:
     np.testing.assert_allclose(result.returns[[0, 17, 32]], [-20 * np.linalg.norm(goals[i % 4]) for i in (0, 17, 32)])
 
 
+def test_each_round_samples_other_task_variables() -> None:
+    """20 columns play 40 trials in two rounds: a column has the same task in both, as there are 4 test tasks."""
+    result = played(policy_for(ROBOT), ROBOT, 40)
+    assert result.adaptation is not None
+    assert (result.adaptation[:20] != result.adaptation[20:]).all()
+
+
 def test_the_seed_changes_the_task_variables_and_not_the_tasks() -> None:
     policy = policy_for(ROBOT)
     first, again, other = (played(policy, ROBOT, 4, seed=seed).returns_by_episode for seed in (0, 0, 1))
@@ -157,6 +164,19 @@ def test_an_episode_before_the_last_that_a_limit_on_env_steps_cuts_is_no_part_of
     assert in_the_second.returns_by_episode == whole[:1]
     in_the_first = played(policy_for(ROBOT, zero=True), ROBOT, 4, max_steps=4 * 10)
     assert in_the_first.returns_by_episode == []
+
+
+def test_a_last_episode_that_a_limit_on_env_steps_cuts_is_part_of_the_adaptation() -> None:
+    result = played(policy_for(ROBOT, zero=True), ROBOT, 4, max_steps=4 * 45)
+    assert result.adaptation is not None
+    np.testing.assert_array_equal(result.adaptation[:, -1], result.returns)
+
+
+def test_a_last_episode_that_reaches_the_step_limit_of_evaluations_counts_as_cut() -> None:
+    result = played(policy_for(COUNTDOWN, zero=True), COUNTDOWN, 4, max_episode_steps=2)
+    longer = sum(int(length) > 2 for length in sampled_tests(Countdown))
+    assert longer > 0
+    assert (result.episodes, result.cut) == (4, longer)
 
 
 def test_means_by_episode_are_over_all_trials() -> None:

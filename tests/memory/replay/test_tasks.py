@@ -254,3 +254,14 @@ def test_metrics_have_the_returns_of_prior_and_posterior_episodes_and_the_sizes_
     assert metrics["context_size_min"] == min(sizes)
     assert metrics["context_size_mean"] == pytest.approx(np.mean(sizes))
     assert metrics["tasks_with_context"] == 3
+
+
+def test_the_return_of_a_ticket_is_the_mean_of_all_its_episodes() -> None:
+    writer = Writer(actors=1, parts=2, columns=2)
+    replay = writer.replay()
+    writer.write(0)
+    slot = writer.rings.ticket(0)
+    slot["episode_length"][[1, 3, 3], [0, 0, 1]] = 2
+    slot["episode_return"][[1, 3, 3], [0, 0, 1]] = -1.0, -3.0, -8.0
+    replay.take_in(0, 0)
+    assert replay.metrics()["prior_return_mean"] == -4.0
