@@ -20,7 +20,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import TOLERANCE, compare
 from offbeat.exporting.formats import Runner
-from offbeat.exporting.observations import sample_observations
+from offbeat.exporting.observations import SPREAD, sample_observations
 from offbeat.exporting.policy_file import _ports
 from offbeat.exporting.whole_policy import WholePolicy
 from offbeat.models.acting import make_policy
@@ -165,6 +165,16 @@ def with_wrong_actions(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
     return {**outputs, "action": outputs["action"] - 2}
 
 
+def with_choices_that_do_not_exist(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+    return {**outputs, "action": outputs["action"] + 3}
+
+
+def with_one_wrong_choice(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+    action = outputs["action"].copy()
+    action[:, 0] = (action[:, 0] + 1) % 3
+    return {**outputs, "action": action}
+
+
 def with_wrong_dtype(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
     return {**outputs, "action": outputs["action"].astype(np.int32)}
 
@@ -173,6 +183,7 @@ def with_nan_actions(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
     return {**outputs, "action": outputs["action"] * np.float32(np.nan)}
 
 
+TWO_CHOICES = replace(policy_spec("discrete"), action=ActionSpec("multidiscrete", (2,), nvec=(3, 4)))
 STARTS_AT_5 = replace(policy_spec("discrete"), action=ActionSpec("discrete", (), nvec=(3,), start=(5,)))
 
 
@@ -182,6 +193,8 @@ STARTS_AT_5 = replace(policy_spec("discrete"), action=ActionSpec("discrete", (),
         (GRU, without_state),
         (STARTS_AT_5, with_wrong_actions),
         (policy_spec("discrete"), with_wrong_actions),
+        (policy_spec("discrete"), with_choices_that_do_not_exist),
+        (TWO_CHOICES, with_one_wrong_choice),
         (policy_spec("discrete"), with_wrong_dtype),
         (SOFT, with_nan_actions),
     ],
@@ -210,3 +223,20 @@ def test_different_actions_agree_only_if_their_values_are_nearly_equal(gap, agre
     else:
         with pytest.raises(RunFailed, match="68 of 68 actions have other choices"):
             compare(policy, answering(policy, last))
+
+
+def test_the_compared_observations_have_the_scale_of_the_normalisation():
+    policy = loaded(policy_spec("box", normalize=True)).acting_policy
+    published = published_layout(policy.spec).views(policy.vector)
+    observed = sample_observations(policy, 2000, np.random.default_rng(0))["observation"].reshape(2000, -1)
+    standard = (observed - published["observation_mean"]) * published["observation_scale"]
+    np.testing.assert_allclose(standard.std(axis=0), SPREAD, rtol=0.1)
+
+
+def test_the_compared_masks_allow_a_choice_of_each_component():
+    policy = loaded(LSTM).acting_policy
+    [mask] = (leaf.name for leaf in policy.spec.observation if leaf.is_mask)
+    allowed = sample_observations(policy, 500, np.random.default_rng(0))[mask]
+    components = np.split(allowed, np.cumsum(policy.spec.action.nvec)[:-1], axis=1)
+    assert len(components) > 1
+    assert all(each.any(axis=1).all() for each in components)
