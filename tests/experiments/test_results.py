@@ -28,7 +28,12 @@ EVALUATED = {
 }  # fmt: skip
 
 
-def row(folder: Path, *lines_of_sessions: list[dict[str, Any]], states: Sequence[str] = ()) -> dict[str, Any]:
+def row(
+    folder: Path,
+    *lines_of_sessions: list[dict[str, Any]],
+    states: Sequence[str] = (),
+    target: float | None = None,
+) -> dict[str, Any]:
     """Return the row of a trial whose sessions have these metrics lines, and these states; by default finished."""
     (trial,) = trials_of(read_spec(write_spec(folder / "spec.toml")))
     sessions = [Session(trial, seed, folder) for seed in range(len(lines_of_sessions))]
@@ -39,12 +44,17 @@ def row(folder: Path, *lines_of_sessions: list[dict[str, Any]], states: Sequence
         (latest / "policy.json").write_text('{"env_steps": 1}')
         session.run.status_file.write_text(json.dumps({"state": state}))
         session.run.metrics_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return row_of(sessions, (), None, return_kind(sessions))
+    return row_of(sessions, (), target, return_kind(sessions))
 
 
 def test_a_session_without_an_evaluation_is_not_averaged_with_evaluated_ones(tmp_path):
     found = row(tmp_path, [TRAINED, EVALUATED], [TRAINED])
     assert (found["return_kind"], found["final_return"], found["best_return"]) == ("evaluation", 500.0, 500.0)
+
+
+@pytest.mark.parametrize(("target", "reached"), [(500.0, 1), (500.5, 0)])
+def test_a_return_that_equals_the_target_has_reached_it(tmp_path, target, reached):
+    assert row(tmp_path, [TRAINED, EVALUATED], target=target)["reached_target"] == reached
 
 
 @pytest.mark.parametrize("state", ["running", "interrupted", "failed"])

@@ -275,6 +275,17 @@ def test_running_jobs_save_their_checkpoints_when_another_one_cannot_be_started(
     assert said[-1].startswith("the running sessions save and end, because of OSError: [Errno 28] No space left")
 
 
+@pytest.mark.parametrize("code", [0, 130, -signal.SIGTERM])
+def test_a_job_that_was_stopped_is_interrupted_and_not_counted_as_failed(job, code):
+    child = Child(job, lambda: FakeProcess(job, End(code)))
+    job.finished = False
+    child.stop()
+    pool = pool_of(FakeLauncher([]))
+    pool.count(child.outcome(End(code)))
+    assert [outcome.state for outcome in pool.outcomes] == ["interrupted"]
+    assert (pool.counts.finished, pool.counts.failed) == (0, 0)
+
+
 def test_jobs_wait_while_there_is_no_room(job):
     launcher = FakeLauncher([End(0)], rooms=[0, 0, 0])
     pool = pool_of(launcher)

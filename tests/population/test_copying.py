@@ -174,3 +174,22 @@ def test_a_checkpoint_is_kept_by_a_copy_where_hard_links_are_not_possible(tmp_pa
     run = trained(tmp_path / "run", "serial")
     keep(run / "checkpoints/latest", tmp_path / "kept")
     assert load(tmp_path / "kept").policy == load(run / "checkpoints/latest").policy
+
+
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_lock_free_workers_have_the_donors_moments_or_zeros(optimizer):
+    def checkpoint(value: float) -> Checkpoint:
+        names = ("critic/values", "critic/step", "critic/exp_avg", "critic/exp_avg_sq")
+        learned = {name: np.full(2, value) for name in names}
+        state = {"workers": [{"learner": {}}], "learned": learned, "statistics": {}, "learner": {"algorithm": {}}}
+        return Checkpoint({DEFAULT_POLICY: SavedPolicy({}, {"policy": {}})}, state)
+
+    merged = with_policies_of(checkpoint(1.0), checkpoint(2.0), optimizer=optimizer).state
+    assert merged is not None
+    moment = 2.0 if optimizer else 0.0
+    assert {name: float(array[0]) for name, array in merged["learned"].items()} == {
+        "critic/values": 2.0,
+        "critic/step": moment,
+        "critic/exp_avg": moment,
+        "critic/exp_avg_sq": moment,
+    }
