@@ -66,7 +66,7 @@ def test_a_batch_has_one_version_of_the_weights_and_the_oldest_comes_first():
     first = batching.next(asked, 0.0)
     assert isinstance(first, RequestBatch)
     assert (first.version, places(first)) == (7, {3: 1})
-    assert batching.next([asked[0], asked[2]], 0.0) == 1.0
+    assert batching.next([asked[0], asked[2]], 0.25) == 0.75  # they have waited since they arrived
     rest = batching.next([asked[0], asked[2]], 1.0)
     assert isinstance(rest, RequestBatch)
     assert (rest.version, places(rest)) == (8, {1: 0, 5: 2})

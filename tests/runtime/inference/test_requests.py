@@ -16,13 +16,15 @@ from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import Closed
+from offbeat.core.types import Array
 from offbeat.memory.arena import SharedArena
 from offbeat.models.network_arrays import OUTPUTS
 from offbeat.runtime.board import Bell
 from offbeat.runtime.deadline import Deadline, Span, WorkerDeadline
+from offbeat.runtime.inference.batching import ArrivalBatching
 from offbeat.runtime.inference.board import NUMBER, InferenceBoard, inference_slabs
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
-from offbeat.runtime.inference.server import InferenceServer
+from offbeat.runtime.inference.server import InferenceServer, batching_of
 from offbeat.runtime.make_actor import own_inference
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import build
@@ -99,6 +101,28 @@ def test_a_worker_answers_with_the_bits_of_an_actor_that_computes_its_networks_i
         assert made.board.served[0][0] == 2
 
 
+def answer(made: Scene, version: int) -> Array:
+    """Return the worker's answer to an actor that acts with a version of the weights."""
+    actor = made.actors[0]
+    actor.start_ticket(Work(0, version, 0.0, ()))
+    ask(actor, 1)
+    while made.server.serve():
+        pass
+    actor.wait(0)
+    return actor.policies[0].answer(0, NO_STATE).copy()
+
+
+def test_a_worker_computes_with_the_version_of_the_weights_that_is_asked_for():
+    with scene() as made:
+        answers = set()
+        for version in range(1, 5):
+            made.parts.policy.learner.publish(version)
+            vector = made.parts.policy.weights.read(version)
+            vector[:] = np.random.default_rng(version).standard_normal(len(vector))
+            answers.add(answer(made, version).tobytes())
+        assert len(answers) == 4
+
+
 def test_a_worker_that_is_started_again_answers_the_open_requests_alike():
     with scene() as made:
         made.actors[1].start_ticket(work_of(made.parts))
@@ -145,6 +169,18 @@ def test_an_actor_that_waits_for_inference_has_a_deadline_beyond_that_of_the_wor
         assert Span.INFERENCE.name == "INFERENCE"
 
 
+def test_an_actor_that_has_an_answer_has_the_deadline_for_work_again():
+    with scene(stall_timeout_s=40) as made:
+        actor, deadline = made.actors[0], made.deadlines[0]
+        actor.start_ticket(work_of(made.parts))
+        ask(actor, 1)
+        deadline.set(Span.INFERENCE, 180.0)
+        while made.server.serve():
+            pass
+        actor.wait(0)
+        assert deadline.span == Span.WORK
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_an_actor_asks_for_one_env_group_before_it_takes_the_answer_of_the_group_before(begun, monkeypatch, groups):
     said: list[str] = []
@@ -158,6 +194,13 @@ def test_an_actor_asks_for_one_env_group_before_it_takes_the_answer_of_the_group
         for index in range(1, len(asked) - 1, 2):
             asked[index], asked[index + 1] = asked[index + 1], asked[index]
     assert said == asked
+
+
+def test_an_arrival_batch_expects_requests_of_at_most_two_env_groups_of_an_actor():
+    with scene(inference_batching="arrival", env_groups=4, max_lag=1) as made:
+        batching = batching_of(made.parts.plan, 0)
+        assert isinstance(batching, ArrivalBatching)
+        assert batching.possible == 2 * 2
 
 
 WITHOUT_TORCH = """

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 import torch
-from tests.support.collectives import together
+from tests.support.collectives import PATIENCE_S, together
 from torch import Tensor
 
 from offbeat.core.errors import Closed, RunFailed
@@ -27,10 +27,13 @@ def sides(learners: int, shards: int) -> Iterator[tuple[LearnersBoard, list[Shar
     """Yield the board of some learners, and each learner's side of their collective."""
     board = LearnersBoard(private_arena(learners_board_slabs(learners)), learners)
     bells = [Bell.make() for _ in range(learners)]
+    deadline = time.monotonic() + PATIENCE_S
 
     def check() -> None:
         if board.closed[0]:
             raise Closed
+        if time.monotonic() > deadline:
+            raise TimeoutError("a learner waits for another one that does not come")
 
     yield (
         board,
@@ -65,12 +68,13 @@ def test_each_learner_gathers_the_rows_of_all_shards_however_late_the_others_are
         together([partial(exchange, side, rank) for rank, side in enumerate(both)])
 
 
-def test_rows_that_do_not_fit_into_a_buffer_are_exchanged_in_parts(monkeypatch):
+@pytest.mark.parametrize(("columns", "exchanges"), [(83, 1), (84, 2), (1000, 13)])
+def test_rows_are_exchanged_in_as_few_parts_as_fit_into_a_buffer(monkeypatch, columns, exchanges):
     monkeypatch.setattr(learners_board, "BUFFER_BYTES", 1000)
-    expected = torch.arange(3000.0).reshape(3, 1000)
+    expected = torch.arange(3.0 * columns).reshape(3, columns)
     with sides(2, 3) as (board, both):
         gathered = together([partial(side.gather, expected[side.own.start : side.own.stop]) for side in both])
-        assert board.gathered.tolist() == [13, 13]  # 83 columns of 3 rows of 4 bytes at a time
+        assert board.gathered.tolist() == [exchanges] * 2  # 83 columns of 3 rows of 4 bytes at a time
     assert torch.equal(gathered[0], expected)
     assert torch.equal(gathered[1], expected)
 

@@ -19,6 +19,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.runtime.gate import LearnerGate, PaceBoard
 from offbeat.runtime.ray import dispatcher
 from offbeat.runtime.ray.dispatcher import Dispatcher
+from offbeat.runtime.ray.messages import ActedTickets, TicketRows
 from offbeat.runtime.runtimes import build
 
 
@@ -74,3 +75,18 @@ def test_a_dispatcher_ends_after_its_call(hanging):
     released.set()
     started.end()
     assert started.has_ended
+
+
+def test_rows_of_an_actor_that_was_replaced_are_refused(hanging):
+    started, _ = hanging
+    replaced, successor = started._proxies[0], SimpleNamespace(index=0, ready=False, ask=lambda: None)
+    started.remove(replaced)
+    started.add(successor)
+    started._commit(replaced, ActedTickets((TicketRows(0, 0, ({},)),), 0.0, {}, 0.0), 0.0)
+    assert started.refused == 1
+
+
+def test_the_seconds_of_an_actor_include_those_before_it_was_replaced(hanging):
+    started, _ = hanging
+    started._spent[0] = {"act": 5.0}
+    assert started._seconds(0, {"act": 2.0})["act"] == 7.0

@@ -118,6 +118,16 @@ def test_an_actor_that_waits_while_the_state_of_its_envs_does_not_arrive_gets_no
     assert deadline.time > before + 50
 
 
+def test_a_deadline_that_an_actor_has_passed_is_not_changed_by_its_later_answers():
+    proxy, deadline = proxy_of(Answers())
+    stalled = Alive(Span.STEP, -5.0, has_stalled=True, rests=False)
+    proxy._take_alive(stalled)
+    passed = deadline.time
+    assert deadline.has_passed
+    proxy._take_alive(stalled)
+    assert deadline.time == passed
+
+
 def test_answers_of_a_killed_actor_do_not_change_the_deadline_which_is_that_of_the_next_one():
     answers = Answers()
     proxy, deadline = proxy_of(answers)
