@@ -649,6 +649,16 @@ def test_a_replay_is_deleted_only_after_the_new_manifest_is_synced(tmp_path, mon
     assert not (first / REPLAY).exists()
 
 
+def test_an_older_checkpoint_is_deleted_only_after_the_new_links_are_synced(tmp_path, monkeypatch):
+    store = store_in(tmp_path, max_full=1)
+    first = store.save(1, full(1), ["latest"])
+    synced: list[tuple[str | None, bool]] = []
+    monkeypatch.setattr(checkpoint_store, "sync", lambda _path: synced.append((store.linked_latest(), first.exists())))
+    second = store.save(2, full(2), ["latest"])
+    assert (second.name, True) in synced
+    assert not first.exists()
+
+
 CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink"}
 """What Python tells before it changes something on the disk."""
 
