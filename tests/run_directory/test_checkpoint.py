@@ -226,6 +226,19 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_called_damaged(tmp
         load(path)
 
 
+def test_a_link_whose_checkpoint_is_replaced_while_it_is_read_gives_the_new_one(tmp_path, monkeypatch):
+    store, verify = store_in(tmp_path, max_full=1), checkpoint._verify
+    store.save(7, full(7), ["latest"])
+
+    def replace_and_verify(*arguments: Any) -> Any:
+        monkeypatch.setattr(checkpoint, "_verify", verify)
+        store.save(8, full(8), ["latest"])
+        return verify(*arguments)
+
+    monkeypatch.setattr(checkpoint, "_verify", replace_and_verify)
+    assert load(store.path("latest")).state == {"number": 8}
+
+
 def test_a_run_without_checkpoints_is_refused_without_advice_to_name_one(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(ConfigError, match=f"{tmp_path} has no checkpoints: pass another run, or train a new one"):
