@@ -42,9 +42,9 @@ configs = st.builds(
 
 
 @examples(60, derandomize=True)
-@given(configs, st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
-def test_dqn_updates_equal_those_of_plain_modules_with_torchs_adam(config, weighted, rows, seed):
-    algorithm = new_dqn(replace(config, prioritized=weighted), seed=seed)
+@given(configs, st.sampled_from(["vector", "masked"]), st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
+def test_dqn_updates_equal_those_of_plain_modules_with_torchs_adam(config, observation, weighted, rows, seed):
+    algorithm = new_dqn(replace(config, prioritized=weighted), observation=observation, seed=seed)
     perturb(algorithm, 0.3, seed)
     twin, updates, rates = Twin(config, algorithm.weights()), Updates(algorithm), algorithm.start(0.5)
     for number in range(4):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from tests.reference.actor_critic_twin import NetworkTwin, Rows, mean, rows_of
-from tests.support.models import ACTIONS, OBSERVATIONS
+from tests.support.models import ACTIONS, leaves
 from torch import Tensor
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
@@ -16,7 +16,7 @@ from offbeat.core.types import EnvSpec
 
 
 def new_dqn(config: DQNConfig, *, observation: str = "vector", seed: int = 0) -> DQN:
-    env = EnvSpec("Test-v0", OBSERVATIONS[observation], ACTIONS["discrete"], 4)
+    env = EnvSpec("Test-v0", leaves(observation, ACTIONS["discrete"]), ACTIONS["discrete"], 4)
     return DQN(config, config.policy_spec(env), seed=seed)
 
 
@@ -60,6 +60,8 @@ class Twin(NetworkTwin):
             value = self.policy(row["observation"])[row["action"]]
             following = self.ema(row["next_observation"]).tolist()
             choosing = self.policy(row["next_observation"]).tolist() if self.config.double else following
+            if "next_mask" in row:
+                choosing = [v if allowed else -np.inf for v, allowed in zip(choosing, row["next_mask"], strict=True)]
             goal = target(float(row["reward"]), float(row["discount"]), following, choosing)
             self.errors.append(abs(value.item() - goal))
             losses.append(loss_row(value, goal, float(row.get("weight", 1.0))))
