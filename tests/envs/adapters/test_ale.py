@@ -137,6 +137,26 @@ def test_a_game_that_ends_while_the_next_life_starts_has_two_reset_rows(frames: 
     assert [row[3] for row in kept] == [frames == 0, frames > 0, False, False]
 
 
+def test_an_episode_does_not_end_where_a_game_that_continues_has_0_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = ale._vector_env
+
+    def without_lives(*arguments: Any) -> Any:
+        envs = make(*arguments)
+        receive = envs.recv
+
+        def received() -> Any:
+            *parts, info = receive()
+            return *parts, {**info, "lives": np.zeros_like(info["lives"])}
+
+        envs.recv = received
+        return envs
+
+    monkeypatch.setattr(ale, "_vector_env", without_lives)
+    envs = make_envs("BreakoutNoFrameskip-v4", 1, seed=SEED)
+    envs.reset()
+    assert not any(outcome.terminated[0] for outcome in rows_of(envs, np.zeros((2, 1), np.int64)))
+
+
 def test_with_fire_reset_a_policy_without_actions_reaches_the_end_of_a_game() -> None:
     def ended(**given: Any) -> bool:
         envs = make_envs("BreakoutNoFrameskip-v4", 1, seed=SEED, settings=EnvConfig(**given))
