@@ -42,8 +42,10 @@ from offbeat import ConfigError, resume
 from offbeat.config.resolve import resolve
 from offbeat.metrics.names import tag_of
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.tracking import tracker
+from offbeat.tracking import follower, tracker
 from offbeat.tracking.follower import NEW_LINE, STATES
+from offbeat.tracking.starters import StartedRun, TrackerLaunch
+from offbeat.tracking.tracker_file import TrackerFile
 
 FAKES = str(REPOSITORY / "tests/support/fake_trackers")
 SHORT: dict[str, Any] = {"steps": 640}
@@ -407,6 +409,31 @@ def test_a_tracker_whose_id_cannot_be_saved_is_refused_and_ended(tmp_path):
     with pytest.raises(ConfigError, match=r"tracker.json cannot be written \(Is a directory\), so the run"):
         tracker.start_tracker(config, directory, lambda _text: None, 0)
     assert not followers().intersection(descendants())
+
+
+def test_a_tracker_logs_again_what_follows_the_lines_that_a_resume_keeps(tmp_path, monkeypatch):
+    launched = list[TrackerLaunch]()
+
+    def start_child(_main: str, launch: TrackerLaunch, *_arguments: Any, **_named: Any) -> None:
+        launched.append(launch)
+        raise OSError("it is not needed")
+
+    monkeypatch.setattr(tracker, "start_child", start_child)
+    directory = RunDirectory(tmp_path)
+    TrackerFile("trackio", {}, position=500).write(directory.tracker_file)
+    with pytest.raises(OSError, match="not needed"):
+        tracker.start_tracker(resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"}), directory, print, 300)
+    assert launched[0].before.position == 300
+
+
+@pytest.mark.parametrize(("last", "state"), [(NEW_LINE, "failed"), (STATES.index("finished"), "finished")])
+def test_a_run_that_does_not_say_how_it_ends_has_failed(tmp_path, last, state):
+    reader, pipe = os.pipe()
+    os.write(pipe, bytes([NEW_LINE, last]))
+    os.close(pipe)
+    launch = TrackerLaunch(1, tmp_path, "run", {}, TrackerFile("trackio"), reader)
+    assert follower._follow(launch, StartedRun(None, {}, "")) == state
+    os.close(reader)
 
 
 def test_a_tracker_whose_process_cannot_be_started_leaves_no_file_open(tmp_path, monkeypatch):
