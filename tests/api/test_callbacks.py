@@ -57,6 +57,12 @@ def test_a_function_receives_every_metrics_line(tmp_path):
     assert seen == lines_of(run.path)
 
 
+def test_a_callback_that_changes_its_line_does_not_change_that_of_the_next_one(tmp_path):
+    seen: list[dict[str, Any]] = []
+    run = small_run(tmp_path / "run", callbacks=[dict.clear, seen.append])
+    assert seen == lines_of(run.path)
+
+
 class Noting(Silent):
     """A progress view that notes the seconds of work besides training."""
 
@@ -329,6 +335,13 @@ def test_a_method_stops_the_run_by_returning_stop(hook, tmp_path):
     assert (run.state, run.reason) == ("interrupted", "stopped by the callback Mine")
 
 
+def test_the_first_callback_that_stops_a_run_gives_the_reason(tmp_path):
+    first = callback("on_metrics", lambda self: self.run.stop("one"))
+    second = callback("on_metrics", lambda self: self.run.stop("two"))
+    run = small_run(tmp_path / "run", callbacks=[first, second])
+    assert run.reason == "stopped by the callback Mine: one"
+
+
 def test_another_thread_can_stop_the_run(tmp_path):
     def stop(self: offbeat.Callback) -> None:
         thread = threading.Thread(target=self.run.stop)
@@ -436,6 +449,18 @@ def test_an_exception_of_a_callback_ends_the_run_saved_and_named(hook, layout, t
     )
     assert journal.calls.count("on_end") == (hook != "on_start")
     assert offbeat.resume(tmp_path / "run", steps=640).state == "finished"
+
+
+def test_only_on_end_is_called_once_a_run_has_failed(tmp_path):
+    class Broken(Journal):
+        def on_metrics(self, line: dict[str, Any]) -> Any:
+            super().on_metrics(line)
+            raise LookupError("no such table")
+
+    journal = Broken()
+    with pytest.raises(LookupError):
+        small_run(tmp_path / "run", callbacks=[journal])
+    assert journal.calls == ["on_start", "on_metrics", "on_end"]
 
 
 @pytest.mark.parametrize("error", [LookupError("no such table"), KeyboardInterrupt()], ids=repr)
