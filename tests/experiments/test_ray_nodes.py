@@ -16,6 +16,8 @@ from offbeat.runtime.ray.cluster import Node
 
 FIRST, JOINED = Node("1", "10.0.0.1", {"CPU": 1.0}), Node("2", "10.0.0.2", {"CPU": 1.0})
 
+ONE = {"CPU": 1.0}
+
 
 def get(answer: str | Exception) -> str:
     """Return the result of a task, as `ray.get` does."""
@@ -33,7 +35,7 @@ def test_a_node_that_cannot_run_offbeat_is_named_once_and_not_used(tmp_path, mon
     present, said = [FIRST], list[str]()
     cluster: Any = SimpleNamespace(nodes=lambda: present)
     with patch.object(ray_nodes, "_ask", side_effect=lambda node, *_: answers[node.id]) as ask:
-        nodes = JobNodes(cluster, {"CPU": 1.0}, tmp_path, said.append)
+        nodes = JobNodes(cluster, ONE, ONE, tmp_path, said.append)
         present.append(JOINED)
         for _ in range(3):
             nodes._poll()
@@ -68,7 +70,7 @@ def job_nodes(tmp_path, monkeypatch) -> Any:
     monkeypatch.setattr(ray_nodes, "POLL_EVERY_S", 0.0)
     monkeypatch.setattr(ray_nodes, "_ask", lambda *_: "")
     monkeypatch.setattr(ray_nodes, "_answers", lambda asked, _seconds: ((node, "") for node in asked))
-    return lambda cluster: JobNodes(cluster, {"CPU": 1.0}, tmp_path, lambda _text: None)
+    return lambda cluster, with_actors=ONE: JobNodes(cluster, ONE, with_actors, tmp_path, lambda _text: None)
 
 
 def test_there_is_no_room_and_ray_is_asked_nothing_while_the_head_does_not_answer(job_nodes):
@@ -89,3 +91,12 @@ def test_the_loss_of_ray_is_an_error_where_room_is_searched(job_nodes):
     with pytest.raises(RunFailed, match="Ray has ended"):
         nodes.room()
     assert nodes.is_lost
+
+
+def test_the_actors_of_the_jobs_get_the_rest_of_the_cluster(job_nodes):
+    cluster = FakeCluster(Node("1", "10.0.0.1", {"CPU": 4.0, "fast": 1.0}), Node("2", "10.0.0.2", {"CPU": 4.0}))
+    assert job_nodes(cluster).room() == 8
+    assert job_nodes(cluster, {"CPU": 3.0}).room() == 2
+    assert job_nodes(cluster, {"CPU": 3.0, "fast": 0.7}).room() == 1
+    cluster.present.pop()
+    assert job_nodes(cluster, {"CPU": 5.0}).room() == 0

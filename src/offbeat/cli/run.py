@@ -142,13 +142,13 @@ class RunSpec:
 
             yield LocalLauncher(configs, jobs)
             return
-        from offbeat.experiments.ray_launcher import RayLauncher, session_resources
+        from offbeat.experiments.ray_launcher import RayLauncher, actor_resources, session_resources
 
         needed = session_resources(configs, on_ray.cpus, on_ray.gpus, on_ray.resources)
         with ExitStack() as connection:
             with spinner("connecting to the Ray cluster", shown=self.progress != "none"):
                 cluster = connection.enter_context(on_ray.connected(needed["CPU"]))
-                launcher = RayLauncher(cluster, needed, jobs)
+                launcher = RayLauncher(cluster, needed, jobs, actor_resources(configs, cluster.address))
             yield launcher
 
     def _flags(self) -> list[str]:

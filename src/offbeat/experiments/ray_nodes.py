@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ class JobNodes:
 
     Args:
         cluster: the cluster.
-        resources: resource -> amount that one job needs.
+        resources: resource -> amount that one job needs on its node.
+        with_actors: resource -> amount that one job needs on the cluster, with actors that are not on its node.
         folder: the directory of the experiment, which may not exist yet.
         notify: shows a message to the user.
 
@@ -34,9 +35,15 @@ class JobNodes:
     """
 
     def __init__(
-        self, cluster: Cluster, resources: Mapping[str, float], folder: Path, notify: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        resources: Mapping[str, float],
+        with_actors: Mapping[str, float],
+        folder: Path,
+        notify: Callable[[str], None],
     ) -> None:
         self._cluster, self._resources, self._folder, self._notify = cluster, resources, folder, notify
+        self._with_actors, self._of_cluster = with_actors, dict[str, float]()
         self._usable = {node.id: node for node in self._with_disk(self._suitable())}
         self._unusable: set[str] = set()
         """Ids of nodes without the disk."""
@@ -70,11 +77,14 @@ class JobNodes:
             self._next_poll = time.monotonic() + POLL_EVERY_S
         if not self._head_answers:
             return 0
-        return sum(_room_on(node, self._resources) for node in self._usable.values())
+        on_nodes = sum(times_in(self._resources, node.resources) for node in self._usable.values())
+        return min(on_nodes, times_in(self._with_actors, self._of_cluster))
 
     def _suitable(self) -> list[Node]:
-        """Return the nodes with the resources."""
-        return [node for node in self._cluster.nodes() if node.has(self._resources)]
+        """Return the nodes with the resources, and note what all nodes have."""
+        nodes = self._cluster.nodes()
+        self._of_cluster = total(node.resources for node in nodes)
+        return [node for node in nodes if node.has(self._resources)]
 
     def _with_disk(self, nodes: Sequence[Node]) -> list[Node]:
         """Return the nodes that have the disk of the folder: all but those that are lost meanwhile. Refuse others."""
@@ -118,9 +128,18 @@ class JobNodes:
             self._notify(f"the node {node} joined")
 
 
-def _room_on(node: Node, resources: Mapping[str, float]) -> int:
-    """Return how many jobs with these resources fit on a node."""
-    return min(int(node.resources[name] / amount + 1e-9) for name, amount in resources.items() if amount)
+def times_in(resources: Mapping[str, float], available: Mapping[str, float]) -> int:
+    """Return how many times these resources are available."""
+    return min(int(available.get(name, 0.0) / amount + 1e-9) for name, amount in resources.items() if amount)
+
+
+def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum of resources: resource -> amount."""
+    summed: dict[str, float] = {}
+    for part in parts:
+        for name, amount in part.items():
+            summed[name] = summed.get(name, 0.0) + amount
+    return summed
 
 
 # --- the disk -----------------------------------------------------------------------------------------------
