@@ -91,8 +91,6 @@ $ offbeat list envs --import ''
 --import is empty: pass, for example, --import my_module
 $ offbeat match a b --sides ''
 --sides is empty: pass, for example, --sides red_*,blue_*
-$ offbeat resume a --steps 1e99
-steps is '1e99', but a whole number has at most 128 bits: pass one with fewer digits, --steps N
 $ offbeat eval a --episodes 1e99
 episodes is '1e99', but a whole number has at most 128 bits: pass, for example, --episodes 20
 $ offbeat export a --out

@@ -147,6 +147,7 @@ VALUES = [
     Row("resume own-env --max-lag 1", 2, ["max_lag is 0 in own-env", "cannot change it to 1"]),
     Row("resume mistyped --seed 7", 2, ["--seed is not a flag", "if a resume may change it, pass --set seed=7"]),
     Row("resume kept --learning-rate", 2, ["--learning-rate is not a flag", "--set learning_rate=VALUE"]),
+    Row("resume kept --steps 1e99", 2, ["steps is '1e99', but a whole number has at most 128 bits", "--steps N"]),
     Row("resume kept --hidden-sizes 8", 2, ["hidden_sizes is 16 in kept", "cannot change it to 8:"]),
     Row("resume kept --steps 4000 --set progress=lines", 2, ["unknown key 'progress'"]),
     Row("resume kept --steps 4000 --set seed=7", 2, ["seed is 0 in kept", "cannot change it to 7", "--init-from kept"]),

@@ -69,6 +69,11 @@ class Argument:
         return get_origin(self.kind) is tuple and (self.is_positional or get_origin(inner[0]) is tuple)
 
     @property
+    def most_values(self) -> int | None:
+        """How many values may follow it; None: any number."""
+        return None if self.takes_many else int(bool(self.placeholder))
+
+    @property
     def checked_kind(self) -> Any:
         """The type whose values are checked here; None if the command checks them itself."""
         kinds = [self.kind, *(kind for kind in get_args(self.kind) if kind is not type(None))]
@@ -110,7 +115,7 @@ class Usage:
     """All arguments of a command."""
 
     def __init__(self, command: str, cls: type[Any]) -> None:
-        self.command, self._class = command, cls
+        self._command, self._class = command, cls
 
     @cached_property
     def arguments(self) -> list[Argument]:
@@ -172,38 +177,47 @@ class Usage:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in self.flags:
-            raise unknown_flag(self, name, value if equals else next(iter(rest), ""), positional, given)
+            self._refuse_positional(name)
+            most = {flag: argument.most_values for flag, argument in self.flags.items()}
+            following = value if equals else next(iter(rest), "")
+            raise unknown_flag(self._command, most, name, following, positional, given)
         return self.flags[name]
+
+    def _refuse_positional(self, flag: str) -> None:
+        """Refuse a positional argument that is given as a flag."""
+        key, fields_of = flag.lstrip("-").replace("-", "_"), {argument.field for argument in self.positional}
+        if key in fields_of or (key == "algorithm" and "algo" in fields_of):
+            raise ConfigError(f"{flag} is not a flag: leave out {flag}, as in {self._example()}")
 
     def _require_flags(self, fields_given: Collection[str]) -> None:
         """Refuse a command without one of its required flags."""
         for argument in self.arguments:
             if argument.is_required and not argument.is_positional and argument.field not in fields_given:
-                raise ConfigError(f"{argument.name} is missing: run, for example, {self.example()}")
+                raise ConfigError(f"{argument.name} is missing: run, for example, {self._example()}")
 
     def _check_positional(self, given: list[str]) -> None:
         expected = self.positional
         least = [argument for argument in expected if argument.is_required]
-        if self.command == "train" and given and given[0].endswith(".toml"):
+        if self._command == "train" and given and given[0].endswith(".toml"):
             raise ConfigError(f"{given[0]} is no algorithm: a spec file is run by `offbeat run {quote(given[0])}`")
         if len(given) < len(least):
             missing = least[len(given)]
             words = f" (one of {', '.join(get_args(missing.kind))})" if get_origin(missing.kind) is Literal else ""
-            raise ConfigError(f"{missing.name}{words} is missing: run, for example, {self.example()}")
+            raise ConfigError(f"{missing.name}{words} is missing: run, for example, {self._example()}")
         if len(given) > len(expected) and not any(argument.takes_many for argument in expected):
             takes = " ".join(argument.name for argument in expected) or "no argument but flags"
-            settings = ". Settings are passed with --set key=value" if self.command in TAKES_SETTINGS else ""
+            settings = ". Settings are passed with --set key=value" if self._command in TAKES_SETTINGS else ""
             raise ConfigError(
-                f"{given[len(expected)]!r} is not expected: `offbeat {self.command}` takes {takes}{settings}"
+                f"{given[len(expected)]!r} is not expected: `offbeat {self._command}` takes {takes}{settings}"
             )
         for argument, value in zip(expected, given, strict=False):
             argument.check(value)
 
-    def example(self) -> str:
+    def _example(self) -> str:
         """Return a complete command."""
         needed = [argument for argument in self.arguments if argument.is_required]
         words = [a.example if a.is_positional else f"{a.name} {a.example}" for a in needed]
-        return " ".join(["offbeat", self.command, *words])
+        return " ".join(["offbeat", self._command, *words])
 
 
 def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:
@@ -222,7 +236,7 @@ def _checked_flag(argument: Argument, token: str, rest: list[str]) -> list[str]:
         if equals:
             raise ConfigError(f"{token} has a value, but {argument.name} takes none: pass {argument.name}")
         return [name]
-    values = [value] if equals else take(rest, most=None if argument.takes_many else 1)
+    values = [value] if equals else take(rest, argument.most_values)
     if not values:
         raise ConfigError(f"{argument.name} has no value: pass, for example, {argument.name} {argument.example}")
     values = [argument.check(each) for each in values]

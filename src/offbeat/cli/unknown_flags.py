@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offbeat.cli.words import is_flag, take
 from offbeat.config.assignments import parse_assignments
@@ -19,47 +18,46 @@ from offbeat.config.unknown_keys import ARGUMENTS, unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 
-if TYPE_CHECKING:
-    from offbeat.cli.arguments import Usage
-
 TAKES_SETTINGS = ("train", "resume", "bench", "check")
 """Commands that have `--set`."""
+MostValues = Mapping[str, int | None]
+"""Flag -> how many values may follow it; None: any number."""
 Words = tuple[str, list[str]]
 """The name of a flag without dashes, with _ for -, and its values; or '' and a positional argument."""
 
 
-def unknown_flag(usage: Usage, name: str, value: str, positional: Sequence[str], given: Sequence[str]) -> ConfigError:
+def unknown_flag(
+    command: str, flags: MostValues, name: str, value: str, positional: Sequence[str], given: Sequence[str]
+) -> ConfigError:
     """Return the error for an unknown flag: it names the setting, or what other libraries call it.
 
     Args:
-        usage: what the command takes.
+        command: the name of the command.
+        flags: those that it takes.
         name: the flag.
         value: what follows it.
         positional: the positional arguments before it.
         given: all words.
     """
-    key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {usage.command} --help` shows the flags."
-    positional_names = {argument.field for argument in usage.positional}
-    if key in positional_names or (key == "algorithm" and "algo" in positional_names):
-        return ConfigError(f"{name} is not a flag: leave out {name}, as in {usage.example()}")
-    if usage.command in TAKES_SETTINGS and name.startswith("--"):
-        settings = _settings_of(usage.command)
+    key, remedy = name.lstrip("-").replace("-", "_"), f"`offbeat {command} --help` shows the flags."
+    if command in TAKES_SETTINGS and name.startswith("--"):
+        settings = _settings_of(command)
         if setting := _setting_named(key, settings):
             value = "" if is_flag(value) else value
-            if usage.command == "resume":
-                words = list(_words_in(usage, given))
+            if command == "resume":
+                words = list(_words_in(flags, given))
                 changes = _changes_in(words, settings) if value else {}
                 if refused := _refused_change(words, name, setting, changes):
                     return refused
             table = CONSTRUCTOR_TABLES.get(setting)
             assigned = f"{setting}={value or 'VALUE'}" if table is None else f"{table}{value or 'NAME=VALUE'}"
             return ConfigError(f"{name} is not a flag, but a setting: pass --set {assigned}")
-        arguments = () if usage.command == "check" else ARGUMENTS
+        arguments = () if command == "check" else ARGUMENTS
         if any(ours in (*settings, *arguments) for other in names_like(key) for ours in other.ours):
             algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)
             text = None if is_flag(value) else value
-            return unknown_key(key, text, _settings_of(usage.command, algorithm), remedy, kind=f"flag {name!r}")
-    return unknown("flag", name, (*usage.flags, "--help"), remedy, likeness=0.7)
+            return unknown_key(key, text, _settings_of(command, algorithm), remedy, kind=f"flag {name!r}")
+    return unknown("flag", name, (*flags, "--help"), remedy, likeness=0.7)
 
 
 def _settings_of(command: str, algorithm: str | None = None) -> Collection[str]:
@@ -67,7 +65,7 @@ def _settings_of(command: str, algorithm: str | None = None) -> Collection[str]:
     return hints_of(EnvConfig) if command == "check" else setting_names(algorithm)
 
 
-def _words_in(usage: Usage, given: Iterable[str]) -> Iterator[Words]:
+def _words_in(flags: MostValues, given: Iterable[str]) -> Iterator[Words]:
     """Yield each flag with its values, even one that the command does not take, and each positional argument."""
     rest = list(given)
     while rest:
@@ -77,15 +75,7 @@ def _words_in(usage: Usage, given: Iterable[str]) -> Iterator[Words]:
             continue
         flag, equals, value = word.partition("=")
         flag = flag.replace("_", "-")
-        yield flag.lstrip("-").replace("-", "_"), [value] if equals else take(rest, _most_values(usage, flag))
-
-
-def _most_values(usage: Usage, flag: str) -> int | None:
-    """Return how many values may follow a flag; None: any number."""
-    argument = usage.flags.get(flag)
-    if argument is None:
-        return 1
-    return None if argument.takes_many else int(bool(argument.placeholder))
+        yield flag.lstrip("-").replace("-", "_"), [value] if equals else take(rest, flags.get(flag, 1))
 
 
 def _setting_named(name: str, settings: Collection[str]) -> str | None:
