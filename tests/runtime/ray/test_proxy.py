@@ -120,7 +120,7 @@ def test_an_actor_that_waits_while_the_state_of_its_envs_does_not_arrive_gets_no
 
 def test_a_deadline_that_an_actor_has_passed_is_not_changed_by_its_later_answers():
     proxy, deadline = proxy_of(Answers())
-    stalled = Alive(Span.STEP, -5.0, has_stalled=True, rests=False)
+    stalled = Alive(Span.STEP, -5.0, has_stalled=True, waits=False)
     proxy._take_alive(stalled)
     passed = deadline.time
     assert deadline.has_passed
