@@ -58,7 +58,7 @@ def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, see
     for rows in row_counts:  # buffers are kept from call to call
         observation = random_observation(spec, rows, random)
         with torch.no_grad():
-            expected = model(torch_inputs(spec, vector, observation)).numpy()
+            expected = model(torch_inputs(spec, vector, observation))[0].numpy()
         tolerance = 1e-5 * max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(policy.forward(observation), expected, rtol=0, atol=tolerance)
 

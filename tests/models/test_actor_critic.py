@@ -45,7 +45,7 @@ def test_value_returns_the_value_that_is_computed_with_the_distribution(shared):
     observation = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     distribution, values = model.distribution_and_values(observation)
     torch.testing.assert_close(model.value(observation), values)
-    logits = model(observation)
+    logits = model(observation)[0]
     expected = torch.distributions.Categorical(logits=logits).log_prob(torch.ones(6))
     torch.testing.assert_close(distribution.log_prob(torch.ones(6, dtype=torch.int64)), expected)
     assert values.std() > 0.01

@@ -69,7 +69,7 @@ def test_numpy_and_torch_actions_agree_given_the_same_noise(spec, seed):
     observation = random_observation(spec, 6, random)
     noise = random.standard_normal((6, spec.action_size)).astype(np.float32)
     with torch.no_grad():
-        parameters = module(seen(spec, policy, observation))
+        parameters, _ = module(seen(spec, policy, observation))
         action, _ = TanhGaussian(parameters).sample(torch.from_numpy(noise))
     scale = max(1.0, parameters.abs().max().item())
     np.testing.assert_allclose(policy.forward(observation), parameters, rtol=0, atol=1e-5 * scale)

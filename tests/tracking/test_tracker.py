@@ -432,7 +432,7 @@ def test_a_run_that_does_not_say_how_it_ends_has_failed(tmp_path, last, state):
     os.write(pipe, bytes([NEW_LINE, last]))
     os.close(pipe)
     launch = TrackerLaunch(1, tmp_path, "run", {}, TrackerFile("trackio"), reader)
-    assert follower._follow(launch, StartedRun(None, {}, "")) == state
+    assert follower._follow(launch, StartedRun(None, {}, "")) == (state, 0)
     os.close(reader)
 
 
