@@ -13,7 +13,7 @@ from tests.support.thorough import thorough
 
 import offbeat as package
 from offbeat.core.errors import ConfigError
-from offbeat.envs.checking.preflight import STEPS
+from offbeat.envs.checking.rollouts import FIRST_STEPS
 
 VARIANTS = "tests.sample_envs.evaluated_variants"
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
@@ -78,10 +78,12 @@ def test_worlds_of_evaluations_have_other_arguments(tmp_path):
 
 
 def test_an_error_in_a_world_of_an_evaluation_names_its_arguments(tmp_path):
-    settings = {**EVALUATED, "evaluator": "inline", "eval_kwargs": {"falls_after": STEPS}}
+    settings = {**EVALUATED, "evaluator": "inline", "eval_kwargs": {"falls_after": FIRST_STEPS}}
     run = small_run(tmp_path / "run", f"{VARIANTS}:Falling", **settings)
     assert lines_of(run.path)[-1]["evaluations_failed"] == 2
-    assert f"offbeat check {VARIANTS}:Falling --env-kwargs falls_after={STEPS}" in (run.path / "log.txt").read_text()
+    assert (
+        f"offbeat check {VARIANTS}:Falling --env-kwargs falls_after={FIRST_STEPS}" in (run.path / "log.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,12 @@ def test_a_mask_may_allow_nothing_in_a_row_without_a_decision(monkeypatch: pytes
     assert check_env(spec.id, steps=50) == []
 
 
+def test_an_env_that_marks_rows_without_a_decision_only_later_is_refused_as_in_a_run() -> None:
+    (finding,) = check_env("curious/LateWaiting-v0", steps=40)
+    assert finding.severity == "error"
+    assert "has 'no_decision' in an info, but not in those of its first steps" in finding.problem
+
+
 def test_a_check_makes_only_envs_that_it_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Waiting] = []
 

@@ -58,6 +58,7 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("LosesItsMask", "error", "agent b, step 2 of the episode: info has no action_mask"),
         ("ListsAnInfo", "error", "step 2 of the episode: the info of agent b is list, not a dict"),
         ("LacksAnInfo", "error", "step 2 of the episode: the info of agent b is None"),
+        ("WaitsLate", "error", "the world has 'no_decision' in an info, but not in those of its first steps"),
         ("ReturnsFourValues", "error", "step 2 of the episode: step() returned a tuple of 4"),
         ("RaisesAnError", "error", "step 2 of the episode: ZeroDivisionError: the field has no width"),
         ("RefusesProgress", "error", "set_progress(0.0) raised RuntimeError: not now"),

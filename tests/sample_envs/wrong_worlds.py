@@ -175,6 +175,18 @@ class LacksAnInfo(Sound):
         return parts
 
 
+class WaitsLate(Sound):
+    """Has agents with nothing to decide, but not in its first steps."""
+
+    steps = 0
+
+    def wrong(self, *parts: Any) -> Any:
+        self.steps += 1
+        if self.steps > 20 and self.age == 1:
+            parts[4]["b"]["no_decision"] = True
+        return parts
+
+
 class ReturnsFourValues(Sound):
     def wrong(self, *parts: Any) -> Any:
         return parts[:4] if self.age == 2 else parts

@@ -19,6 +19,11 @@ from offbeat.core.types import NO_DECISION, Array
 
 KeyPath = tuple[str, ...]
 """Keys of the info, then of nested dicts."""
+LATE_NO_DECISION = (
+    f"has {NO_DECISION!r} in an info, but not in those of its first steps, so rows without a decision are not recorded",
+    "give it in the info of reset and of each step, true or false",
+)
+"""What is wrong with an env that has this key late, and the remedy."""
 _BOOLEANS: ContextVar[Counter[str] | None] = ContextVar("booleans", default=None)
 """The counts of `counted_booleans`, for readers that are made inside."""
 

@@ -32,6 +32,7 @@ from offbeat.core.types import (
 )
 from offbeat.envs.contract import Envs, Outcome, Snapshots, State
 from offbeat.envs.episode_infos import EpisodeInfos
+from offbeat.envs.infos import LATE_NO_DECISION
 from offbeat.metrics.text import counted
 from offbeat.models.stacks import Stacks
 from offbeat.workers.env_calls import EnvCalls
@@ -291,10 +292,7 @@ class PolicyColumns:
             EnvFailed: the env has rows without a decision, which are not recorded, or masks, which are not read.
         """
         if self._envs.reports_no_decision and NO_DECISION not in self._slot:
-            raise EnvFailed(
-                f"{self._envs.spec.id} has {NO_DECISION!r} in an info, but not in those of its first steps, so rows "
-                "without a decision are not recorded: give it in the info of reset and of each step, true or false"
-            )
+            raise EnvFailed(f"{self._envs.spec.id} {': '.join(LATE_NO_DECISION)}")
         if self._envs.offers_mask:
             raise EnvFailed(
                 f"{self._envs.spec.id} has {INFO_MASK!r} in an info, but not in those of its first steps, so masks are "

@@ -28,6 +28,7 @@ from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs
 from offbeat.envs.failures import fault_of_call
 from offbeat.envs.findings import Finding, kind_of
+from offbeat.envs.infos import LATE_NO_DECISION
 from offbeat.envs.make import make_envs, single_agent_adapter
 from offbeat.envs.normalizers import normalizer_notes
 from offbeat.envs.observations import image_notes, read_space
@@ -226,7 +227,10 @@ def _check_columns(
     """
     try:
         start = partial(_started_columns, env_id, columns, settings, tasks)
-        first, second, savable = rollouts_of_two(start, steps, stepped)
+        first, second, savable, late = rollouts_of_two(start, steps, stepped)
+        if late:
+            yield Finding("error", f"the env {LATE_NO_DECISION[0]}", LATE_NO_DECISION[1])
+            return
         if (difference := first_difference(first[""], second[""])) is not None:
             problem = "the same seed and the same actions give different rows: a run trains, but cannot be repeated"
             yield Finding("warning", problem, RESEEDED if difference.after_an_end else SEEDED)

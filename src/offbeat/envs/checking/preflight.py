@@ -13,20 +13,17 @@ from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, ConfigError, EnvFailed, with_notes_of
 from offbeat.core.info_names import reduction_of
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import NO_DECISION, EnvSpec, Tree
+from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.parts import SEED
-from offbeat.envs.checking.rollouts import rollout, rollouts, started
+from offbeat.envs.checking.rollouts import FIRST_STEPS, rollout, rollouts, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.failures import failed, fault_of_world
 from offbeat.envs.infos import counted_booleans
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.worlds.contract import WorldSpec
-from offbeat.envs.worlds.make import make_world, spec_of_world
+from offbeat.envs.worlds.make import make_world, marks_decisions, spec_of_world
 from offbeat.envs.worlds.worlds import Worlds
-
-STEPS = 8
-"""Number of random env steps."""
 
 
 def preflight(
@@ -48,7 +45,7 @@ def preflight(
             counted_booleans() as booleans,
             started(env_id, 1, "preflight", settings, tasks, watch) as (envs, first),
         ):
-            rows = rollout(envs, first, STEPS, watch)
+            rows = rollout(envs, first, FIRST_STEPS, watch)
             watch.enter(resets=True)
             require_savable(env_id, {"": envs})
             no_decision = envs.reports_no_decision
@@ -86,15 +83,15 @@ def preflight_world(
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
             worlds.set_progress(0.0)
             reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
-            (rows,) = rollouts([(worlds.envs, reset)], STEPS, watch=watch)
+            (rows,) = rollouts([(worlds.envs, reset)], FIRST_STEPS, watch=watch)
             watch.enter(resets=True)
             if saves:
                 require_savable(env_id, worlds.envs)
-            waits = world.turns or worlds.had_no_decision or any(NO_DECISION in info for info in first.infos.values())
+            no_decision = worlds.had_no_decision or marks_decisions(world, first)
     except FAILURES as error:
         reported = error if isinstance(error, EnvFailed | ConfigError) else _failed_at_start(env_id, settings, error)
         raise with_notes_of(ConfigError(str(reported)), reported) from error
-    found: dict[str, Any] = {"no_decision": waits, "step_booleans": _of_steps(booleans, [*rows.values()])}
+    found: dict[str, Any] = {"no_decision": no_decision, "step_booleans": _of_steps(booleans, [*rows.values()])}
     return replace(spec, agents=tuple((name, replace(agent, **found)) for name, agent in spec.agents))
 
 

@@ -62,6 +62,8 @@ def started(
         watch.enter(resets=True)
 
 
+FIRST_STEPS = 8
+"""Random env steps before a run. If infos mark no rows without a decision until then, these are not recorded."""
 LONGEST_WAIT = 1000
 """Env steps in which the first decision is looked for."""
 LATE_MASK = (
@@ -124,18 +126,36 @@ def rollouts(
     Returns:
         The rows of each copy by agent and name, [steps + 1, N, ...].
     """
+    return [each.rows() for each in _taken(copies, steps, stepped, watch)]
+
+
+def _taken(
+    copies: Sequence[Started], steps: int, stepped: Callable[[], None], watch: EnvCallWatch = UNWATCHED
+) -> list[_Rollout]:
     taken = [_Rollout(columns, first, watch) for columns, first in copies]
     for _ in range(steps):
         for each in taken:
             each.step()
             stepped()
-    return [each.rows() for each in taken]
+    return taken
+
+
+class TwoRollouts(NamedTuple):
+    """The rollouts of two copies of the same envs."""
+
+    first: dict[str, Tree]
+    """The rows of the first copy, by agent."""
+    second: dict[str, Tree]
+    savable: bool
+    """Whether the envs `can_save`."""
+    late: bool
+    """Whether infos have marked rows without a decision, but not in the `FIRST_STEPS`."""
 
 
 def rollouts_of_two(
     start: Callable[[], AbstractContextManager[Started]], steps: int, stepped: Callable[[], None]
-) -> tuple[dict[str, Tree], dict[str, Tree], bool]:
-    """Make the `rollouts` of two copies of the same envs; return the rows of each, and whether the envs `can_save`.
+) -> TwoRollouts:
+    """Make the `rollouts` of two copies of the same envs.
 
     If they cannot step in turn, as where a simulator allows only a few connections, they step one after the other.
 
@@ -150,14 +170,14 @@ def rollouts_of_two(
     """
     try:
         with start() as one, start() as other:
-            first, second = rollouts([one, other], steps, stepped)
-            return first, second, can_save(one[0])
+            first, second = _taken([one, other], steps, stepped)
+            return TwoRollouts(first.rows(), second.rows(), can_save(one[0]), first.reports_late())
     except (ConfigError, EnvFailed):
         with start() as one:
-            (first,) = rollouts([one], steps, stepped)
+            (first,) = _taken([one], steps, stepped)
         with start() as other:
-            (second,) = rollouts([other], steps, stepped)
-            return first, second, can_save(other[0])
+            (second,) = _taken([other], steps, stepped)
+            return TwoRollouts(first.rows(), second.rows(), can_save(other[0]), second.reports_late())
 
 
 def can_save(columns: EnvsByAgent) -> bool:
@@ -171,9 +191,11 @@ class _Rollout:
     def __init__(self, columns: EnvsByAgent, first: Mapping[str, Tree], watch: EnvCallWatch) -> None:
         self._columns, self._random = columns, stream(SEED, "check actions")
         self._rows = {agent: [_copied(first[agent])] for agent in columns}
-        self._watch = watch
+        self._watch, self._steps = watch, 0
         self._resets = False
         """Whether an episode may start in the next step."""
+        self._early = False
+        """Whether infos have marked rows without a decision in the first steps."""
 
     def step(self) -> None:
         actions = {
@@ -187,6 +209,16 @@ class _Rollout:
         self._resets = any(bool(outcome.ended.any()) for outcome in outcomes.values())
         for agent, outcome in outcomes.items():
             self._rows[agent].append(_copied(named(outcome)))
+        self._steps += 1
+        if self._steps <= FIRST_STEPS:
+            self._early = self._reports()
+
+    def _reports(self) -> bool:
+        return any(envs.reports_no_decision for envs in self._columns.values())
+
+    def reports_late(self) -> bool:
+        """Whether infos have marked rows without a decision, but not in the first steps."""
+        return self._reports() and not self._early
 
     def rows(self) -> dict[str, Tree]:
         return {agent: _stacked(own) for agent, own in self._rows.items()}

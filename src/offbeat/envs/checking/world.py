@@ -18,9 +18,10 @@ from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
 from offbeat.envs.failures import fault_of_world
 from offbeat.envs.findings import Finding, kind_of
+from offbeat.envs.infos import LATE_NO_DECISION
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep
-from offbeat.envs.worlds.make import make_worlds, spec_of_world
+from offbeat.envs.worlds.make import make_worlds, marks_decisions, spec_of_world
 from offbeat.envs.worlds.state import DEAD, ENDS_AT_ONCE, NOBODY
 
 MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
@@ -59,7 +60,7 @@ def check_world(
         findings = [*_check_images(spec), *checked.check(first, steps, stepped)]
     if not any(finding.severity == "error" for finding in findings):
         try:
-            findings += _compare_worlds(spec, count, steps, settings, stepped)
+            findings += _compare_worlds(spec, count, steps, settings, stepped, marked=marks_decisions(world, first))
         except EnvFailed as error:
             findings.append(failure(error))
     return list(dict.fromkeys(findings))
@@ -252,15 +253,20 @@ Rollout = dict[str, Tree]
 
 
 def _compare_worlds(
-    spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None]
+    spec: WorldSpec, count: int, steps: int, settings: EnvConfig, stepped: Callable[[], None], *, marked: bool
 ) -> Iterator[Finding]:
     """Compare the rows of worlds with equal seeds, of restored worlds with those of saved ones, and of two worlds.
+
+    `marked`: whether the worlds mark rows without a decision from the first reset on.
 
     Raises:
         EnvFailed: a world fails.
     """
     start = partial(_started, spec, count, settings)
-    first, second, savable = rollouts_of_two(start, steps, stepped)
+    first, second, savable, late = rollouts_of_two(start, steps, stepped)
+    if late and not marked:
+        yield Finding("error", f"the world {LATE_NO_DECISION[0]}", LATE_NO_DECISION[1])
+        return
     remedy = (
         "draw all random numbers from a generator of this world alone, not from np.random or random, that "
         "reset(seed=seed) starts, and continue it at seed=None"

@@ -15,7 +15,7 @@ from offbeat.core.constructor_arguments import require_arguments
 from offbeat.core.errors import FAILURES, ConfigError, OffbeatError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import INFO_MASK, EnvSpec
+from offbeat.core.types import INFO_MASK, NO_DECISION, EnvSpec
 from offbeat.envs.adapters.pettingzoo.agents import api_of
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.contract import Limits
@@ -29,6 +29,11 @@ from offbeat.envs.reproduce import env_flags
 from offbeat.envs.spaces import action_spec
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
 from offbeat.envs.worlds.worlds import Worlds
+
+
+def marks_decisions(world: World, first: WorldStep) -> bool:
+    """Whether a world marks rows without a decision from its first reset, `first`, on: by turns, or in its infos."""
+    return world.turns or any(NO_DECISION in info for info in first.infos.values())
 
 
 def make_world(env_id: str, kwargs: Mapping[str, Any]) -> World | None:
