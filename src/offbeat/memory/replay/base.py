@@ -87,10 +87,10 @@ class Replay(ABC):
         self._complete_rows.reset()
         cells = len(self._tickets) * self._ticket_cells
         self._priorities = PrioritizedSampler(self._exponents, cells) if self._exponents else None
-        self._tree = self._priorities or (TreeSampler(cells) if self._decisions else None)
-        """The sampler, if transitions may be completed in another order than that of their rows."""
-        self._sampler: CellSampler = self._tree or self.new_sampler()
-        """The same as `_priorities` with priorities, and as `_tree` where there is one."""
+        # With decisions, transitions may be completed in another order than that of their rows.
+        in_any_order = self._priorities or (TreeSampler(cells) if self._decisions else None)
+        self._sampler: CellSampler = in_any_order or self.new_sampler()
+        """The same as `_priorities` with priorities."""
 
     def new_sampler(self) -> CellSampler:
         """Return a new sampler, for transitions that are completed in the order of their rows."""
@@ -153,10 +153,10 @@ class Replay(ABC):
 
     def _add(self, earlier: Completed) -> int:
         """Make decisions of earlier tickets available for sampling; return how many of them are in the window."""
-        assert self._tree is not None
+        assert isinstance(self._sampler, TreeSampler)
         window = self._window
         row_numbers = self._rings.row_numbers(earlier.positions[earlier.tickets >= window.sampled.start])
-        self._tree.add(self._cells_of(row_numbers))
+        self._sampler.add(self._cells_of(row_numbers))
         self.size += len(row_numbers)
         return int(np.count_nonzero(earlier.tickets >= window.readable.start))
 
