@@ -120,7 +120,7 @@ def test_the_last_observations_are_restored() -> None:
     assert isinstance(envs, Snapshots)
     assert isinstance(fresh, Snapshots)
     fresh.restore(envs.snapshot())
-    np.testing.assert_array_equal(fresh.observation["observation"], last)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(fresh._rows.observation["observation"], last)  # type: ignore[attr-defined]
 
 
 def test_envs_without_a_known_state_do_not_support_snapshots() -> None:

@@ -86,11 +86,6 @@ class GymnasiumEnvs:
         self._sent: list[Any] = [None] * len(groups)
 
     @property
-    def observation(self) -> Tree:
-        """The observations for the next actions, [N, *shape]."""
-        return self._rows.observation
-
-    @property
     def offers_mask(self) -> bool:
         """Whether an info has had an action mask so far, and the spec has none."""
         return (
@@ -129,14 +124,14 @@ class GymnasiumEnvs:
             columns.decision_marks.possible = True  # `advance` steps parts of the columns, which mark their own rows
             columns.reset(None if self._seeds is None else self._seeds[columns.span])
         self._seeds = None
-        return self.observation
+        return self._rows.observation
 
     def advance(
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
         """Take `steps[c]` random steps in column c; the columns of a vector env all take the largest of theirs."""
         units = [self._unit(part) for columns in self._columns for part in columns.split()]
-        return take_random_steps(self.spec, self.observation, units, steps, random, before_step)
+        return take_random_steps(self.spec, self._rows.observation, units, steps, random, before_step)
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Store a copy of the group's actions, [n, *shape]."""
