@@ -9,13 +9,15 @@ from typing import Any
 from offbeat.core.errors import ConfigError
 
 
-def accepts(maker: Callable[..., Any], name: str) -> bool:
-    """Whether a class or function has an argument of this name, or accepts any."""
+def accepts_render_mode(maker: Callable[..., Any]) -> bool:
+    """Whether a class or function has an argument render_mode, or accepts any."""
     try:
         parameters = inspect.signature(maker).parameters
     except (TypeError, ValueError):  # compiled code may have no signature
         return True
-    return name in parameters or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    return "render_mode" in parameters or any(
+        each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
+    )
 
 
 def require_render_mode(env_id: str, maker: Callable[..., Any], env: Any, render_mode: str) -> None:

@@ -24,7 +24,7 @@ from offbeat.envs.observations import observation_leaves, stacked
 from offbeat.envs.previous_inputs import with_previous_inputs
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.registration import own_maker
-from offbeat.envs.render_mode import accepts, require_render_mode
+from offbeat.envs.render_mode import accepts_render_mode, require_render_mode
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.spaces import action_spec
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldAdapter, WorldSpec, WorldStep
@@ -71,7 +71,7 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None 
         raise
     if isinstance(maker, type) and issubclass(maker, gym.Env):
         return None
-    modes = {"render_mode": render_mode} if render_mode is not None and accepts(maker, "render_mode") else {}
+    modes = {"render_mode": render_mode} if render_mode is not None and accepts_render_mode(maker) else {}
     env: Any = maker(**kwargs, **modes)
     with closed_on_error([env]):
         if render_mode is not None and not modes:

@@ -25,7 +25,7 @@ from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.mask_method import with_masks_in_infos
 from offbeat.envs.contract import NO_LIMITS, EnvRequest, Limits, shortest
 from offbeat.envs.registration import MUJOCO_MODULES
-from offbeat.envs.render_mode import accepts, require_render_mode
+from offbeat.envs.render_mode import accepts_render_mode, require_render_mode
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 SingleEnv = gym.Env[Any, Any]
@@ -194,7 +194,7 @@ def make_in_mode(registered: RegisteredEnv, settings: EnvConfig, render_mode: st
     outside: dict[str, Any] = {"wrappers": settings.wrappers, "frame_skip": settings.action_repeats}
     point = registered.entry_point
     maker = load_env_creator(point) if isinstance(point, str) else point
-    if maker is None or accepts(maker, "render_mode"):
+    if maker is None or accepts_render_mode(maker):
         kwargs["render_mode"] = render_mode
         return make_single(registered, kwargs, limits, **outside)
     env = make_single(registered, kwargs, limits, **outside)
