@@ -107,7 +107,7 @@ def raised(problem: str, error: BaseException) -> Finding:
         return Finding("error", problem, drawing)
     if Path(where.filename).is_relative_to(Path(__file__).parents[1] / "adapters"):
         return Finding("error", problem, NAMED)
-    if is_reset_without_arguments(error):
+    if _is_reset_without_arguments(error):
         return Finding("error", problem, RESET_SIGNATURE)
     return Finding("error", problem, f"see {where.filename}, line {where.lineno}: {where.line}")
 
@@ -121,7 +121,7 @@ NAMED = "fix the problem that the message names"
 RESET_SIGNATURE = "define it as `def reset(self, *, seed=None, options=None)`"
 
 
-def is_reset_without_arguments(error: BaseException) -> bool:
+def _is_reset_without_arguments(error: BaseException) -> bool:
     """Whether an env's reset does not take `seed` or `options`."""
     return isinstance(error, TypeError) and bool(
         re.search(r"reset\(\) got an unexpected keyword argument '(seed|options)'", str(error))

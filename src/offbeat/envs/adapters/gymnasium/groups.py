@@ -89,7 +89,7 @@ def make_group(registered: RegisteredEnv, columns: int, request: EnvRequest) -> 
         make_single(registered, kwargs, wrappers=settings.wrappers, frame_skip=settings.action_repeats)
         for _ in range(columns)
     )
-    own = time_limit_of(envs[0])
+    own = _time_limit_of(envs[0])
     limit = limits.shorter_than(own)
     return Group(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
 
@@ -180,7 +180,7 @@ def make_single(
         env = with_masks_in_infos(env)
     if frame_skip > 1:
         env = ActionRepeat(env, frame_skip)
-    limit = limits.shorter_than(time_limit_of(env))
+    limit = limits.shorter_than(_time_limit_of(env))
     return env if limit is None else TimeLimit(env, limit)
 
 
@@ -222,7 +222,7 @@ def _wrapped(env: SingleEnv, wrapper: str, env_id: str) -> SingleEnv:
     return wrapped
 
 
-def time_limit_of(env: Any) -> int | None:
+def _time_limit_of(env: Any) -> int | None:
     """Return the shortest limit of the TimeLimit wrappers around a single env, in steps of it; None if there is none.
 
     A limit that the env itself implements is not known here.
