@@ -63,7 +63,7 @@ class MaskCheck:
     Where the env will ignore the next action, such a mask is no fault: it is changed, so that it allows all choices.
     """
 
-    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], ignored: Array | None = None) -> None:
+    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], ignored: Array | None) -> None:
         """Check the mask of the next actions, [n, sum(nvec)].
 
         Args:
