@@ -165,7 +165,7 @@ class Decisions:
             rows[index] += step_rows
             last[index] = step_last
             discount[index] *= np.where(self._terminated[step_last], 0.0, gamma)
-            after = self._next(step_last)
+            after = self._rings.later(step_last, 1)
             continues = ~self._ends(step_last) & self._valid[after] & ~self.is_open(after)
             if left is not None:
                 continues &= rows[index] < left[index]
@@ -178,7 +178,7 @@ class Decisions:
         rows = np.ones(len(positions), np.int64)
         waiting = np.flatnonzero(~self._ends(positions))
         for _ in range(self._shape.rows):
-            after = self._next(last[waiting])
+            after = self._rings.later(last[waiting], 1)
             continues = self._no_decision[after]
             waiting, after = waiting[continues], after[continues]
             if not len(waiting):
@@ -193,13 +193,6 @@ class Decisions:
         """Return whether the episode ends in these rows."""
         flags: Flags = self._terminated[positions] | self._truncated[positions]
         return flags
-
-    def _next(self, positions: I64) -> I64:
-        """Return the positions of the next rows, which have the flags of the next rows too."""
-        shape = self._shape
-        wrapped = positions // shape.columns % (shape.rows + 1) + 1 >= shape.rows
-        after: I64 = positions + shape.columns - wrapped * (shape.rows * shape.columns)
-        return after
 
     # --- open decisions -------------------------------------------------------------------------------------
 

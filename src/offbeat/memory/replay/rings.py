@@ -243,6 +243,18 @@ class Rings:
         frames: I64 = positions[..., None] + (wrapped * shape.rows - back) * shape.columns
         return frames
 
+    def later(self, positions: I64, steps: int | I64) -> I64:
+        """Return the positions of later rows of the same actor; never those of the additional last rows.
+
+        Args:
+            positions: Positions of rows.
+            steps: How many rows later, at most as many as a ring has.
+        """
+        shape = self.shape
+        wrapped = positions // shape.columns % (shape.rows + 1) + steps >= shape.rows
+        later: I64 = positions + steps * shape.columns - wrapped * (shape.rows * shape.columns)
+        return later
+
     def first_position(self, ticket: int) -> int:
         """Return the position of the first row of a ticket, in its first column."""
         shape = self.shape

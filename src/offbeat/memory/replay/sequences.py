@@ -200,7 +200,7 @@ class SequenceReplay(Replay):
         last = following.max(axis=0) - shape.length  # [B], number of rows after the row that follows the sequence
         added = np.minimum(np.arange(1, last.max(initial=0) + 1)[:, None], last)
         after = positions[-1]
-        # The row that follows a sequence may be the additional last row of a ring; further rows start at row 1.
+        # Other than in `Rings.later`, the row that follows a sequence may be the additional last row of a ring.
         wrapped = after // shape.columns % (shape.rows + 1) + added > shape.rows
         return np.concatenate((positions, after + (added - wrapped * shape.rows) * shape.columns))
 

@@ -132,8 +132,7 @@ class TransitionReplay(Replay):
         shape, positions = self._shape, buffers.positions
         _, cells, tickets, _ = buffers.samples
         steps = np.arange(self._n_step)[:, None]
-        wrapped = positions // shape.columns % (shape.rows + 1) + steps >= shape.rows
-        rows = positions + steps * shape.columns - wrapped * (shape.rows * shape.columns)  # [n, M]
+        rows = self._rings.later(positions, steps)  # [n, M]
         newer_tickets = (self.next_ticket - 1 - tickets) // shape.actors  # of the same actor
         left = (newer_tickets + 1) * shape.length - cells // shape.columns % shape.length
         names = ("reward", "terminated", "truncated", "valid")
