@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.known_values import exact_values
 from tests.support.league_players import latest_player, probabilities_of, snapshot_players
 from tests.support.runs import offbeat, small_run
 from tests.support.thorough import thorough
@@ -15,7 +16,7 @@ from tests.support.thorough import thorough
 from offbeat.api.playing.load import load as load_policy
 from offbeat.api.train import train
 from offbeat.envs.testing.bandit import BanditVectorEnv
-from offbeat.envs.testing.known_values import CHAIN, RING, exact_values
+from offbeat.envs.testing.known_values import CHAIN, RING
 from offbeat.fastpath.mlp import MLP, Layers
 from offbeat.league.average import average_policy
 from offbeat.run_directory.checkpoint import load

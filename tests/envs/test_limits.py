@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
+from tests.reference.known_values import exact_values
 from tests.support.env_rows import actions_of, assert_same, collect, plain_rows
 
 from offbeat.config.env import EnvConfig
@@ -21,7 +22,7 @@ from offbeat.envs.actions import action_encoder, split_columns
 from offbeat.envs.adapters.gymnasium.adapter import GymnasiumEnvs
 from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.make import make_envs
-from offbeat.envs.testing.known_values import RING, Walk, exact_values
+from offbeat.envs.testing.known_values import RING, Walk
 from offbeat.envs.testing.recall import RecallVectorEnv
 
 LIMIT = 7

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from tests.reference.known_values import exact_values
 from tests.support.env_rows import actions_of, collect
 
 from offbeat.core.types import Array, Tree
 from offbeat.envs.make import make_envs
-from offbeat.envs.testing.known_values import exact_values
 from offbeat.losses.advantages import generalized_advantages, vtrace
 
 IDS = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
