@@ -59,7 +59,8 @@ def write_versions(directory: Path) -> list[str]:
     Raises:
         OSError: a file could not be written. The record of an earlier start is not lost.
     """
-    now, diff = current_versions(), git_diff(Path())
+    now = current_versions()
+    diff = git_diff(Path()) if now["git"] and now["git"]["dirty"] else b""
     versions, patch = directory / "versions.json", directory / "git.diff"
     before = _read(versions)
     changes = [] if before is None else list(differences(before, now))
