@@ -85,7 +85,8 @@ class PreviousInputs:
             for name, part, taken in recorded_parts(action, PREVIOUS_ACTION)
             if name in self.leaves
         ]
-        """Of each part of an action: its leaf, its slice of a flat recorded action, and what is added to it."""
+        """Of each part of an action: its leaf, its slice of a flat recorded action, and what is added to it, 1 to
+        choices: 0 is no previous action."""
 
     def reset(self) -> None:
         """Make the next rows of all columns the first ones of their episodes."""

@@ -58,7 +58,7 @@ class CheckpointStore:
         """
         found = self._of_step(name) if name.startswith(_STEP) else []
         full = [path for path in found if (path / STATE).exists()]
-        path = [self._directory / name, *found, *full][-1]
+        path = (full or found or [self._directory / name])[-1]
         if not path.is_dir():
             raise self._missing(name)
         return path

@@ -69,7 +69,7 @@ def check_env(
         columns: Number of envs or worlds to compare with each other.
         steps: Number of env steps of each env.
         settings: The table [env].
-        report: Is told the progress.
+        report: Is called with the number of steps so far, and with that of all steps.
 
     Returns:
         The findings in the order in which they occurred; empty for a correct env.

@@ -81,13 +81,13 @@ def _may_get_a_mask(envs: Envs) -> bool:
 
 def _wait(envs: Envs, watch: EnvCallWatch) -> None:
     """Step envs until a mask appears, or until all columns have had a decision."""
-    random, waits = stream(SEED, "first decision"), envs.next_no_decision.copy()
+    random, undecided = stream(SEED, "first decision"), envs.next_no_decision.copy()
     for _ in range(LONGEST_WAIT):
         watch.enter(resets=True)
         envs.send(random_actions(envs.spec.action, envs.spec.columns, random))
         envs.recv()
-        waits &= envs.next_no_decision
-        if envs.offers_mask or not waits.any():
+        undecided &= envs.next_no_decision
+        if envs.offers_mask or not undecided.any():
             return
 
 

@@ -26,6 +26,7 @@ from offbeat.envs.worlds.state import DEAD, ENDS_AT_ONCE, NOBODY
 
 MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
 """Parts of a `WorldStep` that have a value for each agent. The first and the last one are given at a reset too."""
+REWARDS_AND_ENDS = MAPPINGS[1:4]
 
 _ALL = "__all__"
 """Key that envs of RLlib have in terminations and truncations: whether the episodes of all agents end."""
@@ -165,7 +166,7 @@ class _CheckedWorld:
     def _check_strangers(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
         """Check that no others than possible agents get rewards or end; `_check_new` checks those that appear."""
         known = self._spaces.keys() | step.observations.keys() | {_ALL}
-        for name in MAPPINGS[1:4]:
+        for name in REWARDS_AND_ENDS:
             for agent in sorted(getattr(step, name).keys() - known, key=str):
                 problem = f"is in {name}, where it is ignored, because it is not one of the world's possible agents"
                 yield str(agent), Finding("warning", problem, "leave it out, or list it in the env's possible_agents")
@@ -188,7 +189,7 @@ class _CheckedWorld:
             problem = "is missing, but it was neither terminated nor truncated before"
             yield Finding("error", problem, "return all five values for each agent until it ends")
             return
-        for name in MAPPINGS[1:4]:
+        for name in REWARDS_AND_ENDS:
             if agent not in getattr(step, name):
                 yield Finding("error", f"has no value in {name}", f"return {name} for each agent until it ends")
                 return

@@ -65,7 +65,7 @@ class WorldState:
                 column.set_next(alive=False, decides=False)
         try:
             step = self._world.reset(seed)
-            self._begin(step)
+            self._add_new(step)
             self._set_next(step)
             if not self._alive:
                 raise ValueError(": ".join(NOBODY))
@@ -86,10 +86,12 @@ class WorldState:
             if self._steps == limit and not step.over:
                 ended = self._truncate(ended)
                 step = step._replace(observations={}, deciding=(), over=True)  # nobody appears in a cut episode
-            if ended or step.over or not len(step.observations) == len(step.rewards) == len(self._alive):
+            # `_write` has found all that are alive in both. So equal lengths mean that they have no others.
+            same = not ended and not step.over and len(step.observations) == len(step.rewards) == len(self._alive)
+            if not same:
                 self._refuse_dead(step)
                 self._remove(ended)
-                self._begin(step)
+                self._add_new(step)
                 self._set_next(step)
             elif self._deciding != list(step.deciding):
                 self._set_next(step)
@@ -179,7 +181,7 @@ class WorldState:
             self._alive.pop(agent).set_next(alive=False, decides=False)
         self._ended.update(ended)
 
-    def _begin(self, step: WorldStep) -> None:
+    def _add_new(self, step: WorldStep) -> None:
         """Add the agents that have appeared."""
         for agent, observation in step.observations.items():
             if agent in self._alive or agent in self._ended:

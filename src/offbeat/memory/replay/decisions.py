@@ -96,20 +96,20 @@ class Decisions:
         names = ("reward", "terminated", "truncated", "valid", NO_DECISION)
         self._reward, self._terminated, self._truncated, self._valid, self._no_decision = map(rings.flat, names)
         actors, columns = self._shape.actors, self._shape.columns
-        self._open, self._tickets = np.zeros((2, actors, columns), np.int64)
+        self._open, self._open_tickets = np.zeros((2, actors, columns), np.int64)
         """[actors, N]: position and ticket of the open decision of each column; -1 if there is none."""
         self._columns = np.arange(columns)
         self.reset()
 
     def reset(self) -> None:
         """Forget all open decisions."""
-        self._open[:] = self._tickets[:] = -1
+        self._open[:] = self._open_tickets[:] = -1
 
     def take_in(self, ticket: int) -> Completed:
         actor = ticket % self._shape.actors
         settled, rows = self._last_rows(ticket)
         late = settled & (self._open[actor] >= 0)
-        completed = Completed(self._open[actor, late], self._tickets[actor, late])
+        completed = Completed(self._open[actor, late], self._open_tickets[actor, late])
         self._set_open(ticket, settled, rows)
         return completed
 
@@ -128,7 +128,7 @@ class Decisions:
     def complete(self, ticket: int) -> Flags:
         flags = self._rings.valid(ticket).copy()
         actor = ticket % self._shape.actors
-        numbers = self._rings.row_numbers(self._open[actor, self._tickets[actor] == ticket])
+        numbers = self._rings.row_numbers(self._open[actor, self._open_tickets[actor] == ticket])
         flags[numbers % self._shape.ticket_rows] = False
         return flags
 
@@ -216,4 +216,4 @@ class Decisions:
         actor = ticket % self._shape.actors
         positions = self._rings.first_position(ticket) + rows * self._shape.columns + self._columns
         self._open[actor, settled] = np.where(rows < 0, -1, positions)[settled]
-        self._tickets[actor, settled] = np.where(rows < 0, -1, ticket)[settled]
+        self._open_tickets[actor, settled] = np.where(rows < 0, -1, ticket)[settled]

@@ -167,7 +167,9 @@ def _is_not_unpacked(error: BaseException) -> bool:
 
 
 def _raised_here(error: BaseException) -> bool:
-    """Whether an error was raised in the method that has caught it, and not in one that it called."""
+    """Whether an error was raised in the method that has caught it, and not in one that it called: by the line with the
+    call itself, such as by the assignment of what it returned.
+    """
     return error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 

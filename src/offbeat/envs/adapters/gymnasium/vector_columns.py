@@ -58,9 +58,9 @@ class VectorColumns:
 
         Before the first decision the infos may lack them, so such an env is refused in its next reset.
         """
-        waits = not self._stepped and self.decision_marks.next.any()
+        undecided = not self._stepped and self.decision_marks.next.any()
         ignored = self._spec.mask is None and bool(self._spec.action.nvec) and not self.offers_mask
-        if ignored and not waits and has_method(self._env, MASK_METHOD):
+        if ignored and not undecided and has_method(self._env, MASK_METHOD):
             what = (
                 f"the method {MASK_METHOD}() of its vector env is not called: put the masks of all envs, [n, choices], "
                 f"as {INFO_MASK!r} into the infos of reset and of each step"

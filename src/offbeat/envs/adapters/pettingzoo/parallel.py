@@ -54,11 +54,11 @@ class ParallelWorld(AgentsOfEnv):
         self._require_known(agents)
         if not infos and isinstance(infos, Mapping):
             return agents
-        waiting = _waiting(agents, infos)
-        return tuple(agent for agent in agents if agent not in waiting) if waiting else agents
+        undecided = _without_decision(agents, infos)
+        return tuple(agent for agent in agents if agent not in undecided) if undecided else agents
 
 
-def _waiting(agents: Collection[str], infos: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _without_decision(agents: Collection[str], infos: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the agents whose infos have a true 'no_decision'.
 
     Raises:
