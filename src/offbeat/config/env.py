@@ -207,7 +207,7 @@ def _is_key(name: str) -> bool:
 
 ADAPTERS = {
     "": "offbeat.envs.adapters.gymnasium.adapter",
-    "envpool:": "offbeat.envs.adapters.envpool",
+    "envpool:": "offbeat.envs.adapters.envpool.adapter",
     "pettingzoo:": "offbeat.envs.adapters.pettingzoo.adapter",
     "openspiel:": "offbeat.envs.adapters.openspiel",
 }

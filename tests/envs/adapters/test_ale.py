@@ -17,7 +17,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.seeding import derive_seed, stream
-from offbeat.envs.adapters import ale
+from offbeat.envs.adapters.gymnasium import ale
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 

@@ -18,8 +18,8 @@ from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.importable import is_importable
 from offbeat.core.types import Array
-from offbeat.envs.adapters import envpool
-from offbeat.envs.adapters.envpool import _arguments, _own_limit
+from offbeat.envs.adapters.envpool import adapter as envpool
+from offbeat.envs.adapters.envpool.adapter import _arguments, _own_limit
 from offbeat.envs.contract import NO_LIMITS, Limits
 from offbeat.envs.make import make_envs
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from offbeat.config.env import EnvConfig
-from offbeat.envs.adapters.pool_of_one import PoolOfOne
+from offbeat.envs.adapters.envpool.pool_of_one import PoolOfOne
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.contract import EPISODE_START
 from offbeat.envs.make import single_agent_adapter

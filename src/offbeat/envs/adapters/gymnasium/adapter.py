@@ -1,4 +1,4 @@
-"""The adapter of Gymnasium: any registered env, single or vectorized, and Atari's games by `adapters/ale.py`."""
+"""The adapter of Gymnasium: any registered env, single or vectorized, and Atari's games by `ale`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from offbeat.core.errors import FAILURES, ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
-from offbeat.envs.adapters import ale
-from offbeat.envs.adapters.gymnasium import snapshots
+from offbeat.envs.adapters.gymnasium import ale, snapshots
 from offbeat.envs.adapters.gymnasium.columns import Columns
 from offbeat.envs.adapters.gymnasium.groups import (
     AnyEnv,

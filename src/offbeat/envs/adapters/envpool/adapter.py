@@ -26,8 +26,8 @@ from offbeat.core.importable import is_importable
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, EnvSpec
 from offbeat.envs.actions import action_encoder
+from offbeat.envs.adapters.envpool.pool_of_one import PoolOfOne
 from offbeat.envs.adapters.grouped import GroupedEnvs
-from offbeat.envs.adapters.pool_of_one import PoolOfOne
 from offbeat.envs.contract import NO_LIMITS, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.failures import column_failed
 from offbeat.envs.infos import vector_info_reader
