@@ -132,6 +132,21 @@ def test_weights_only_checkpoints_are_kept_while_best_and_do_not_count_as_full_o
     assert store.full() == [f"step-{n:012d}" for n in (5, 7)]
 
 
+def test_weights_that_were_deleted_because_they_had_no_name_are_saved_again(tmp_path):
+    store = store_in(tmp_path)
+    for links in ([], ["best"]):
+        store.save(1, weights_alone(), links)
+    assert load(store.path("best")).state is None
+
+
+def test_a_checkpoint_is_saved_where_the_others_cannot_be_listed(tmp_path, monkeypatch):
+    def refuse(_folder: Path) -> Any:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert load(store_in(tmp_path).save(1, full(1), ["latest"])).state == {"number": 1}
+
+
 def test_checkpoints_after_the_resumed_one_are_dropped_except_the_best(tmp_path):
     store = store_in(tmp_path)
     for number in (1, 2, 3):

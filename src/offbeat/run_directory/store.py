@@ -112,7 +112,7 @@ class CheckpointStore:
             OSError: it could not be written; the existing checkpoints are unchanged.
         """
         saved = (env_steps, [policy.about for policy in checkpoint.policies.values()])
-        if self._last and checkpoint.state is None and self._last[0] == saved:
+        if self._last and checkpoint.state is None and self._last[0] == saved and self._last[1].is_dir():
             final = self._last[1]
         else:
             final = self._write(env_steps, checkpoint)
@@ -120,7 +120,8 @@ class CheckpointStore:
         for name in names:
             self._link(name, final)
         sync(self._directory)
-        self._prune()
+        with suppress(OSError):
+            self._prune()
         return final
 
     def _write(self, env_steps: int, checkpoint: Checkpoint) -> Path:
