@@ -29,7 +29,7 @@ from offbeat.cli import main
 from offbeat.cli.train import RunArguments
 from offbeat.config.config import Config
 from offbeat.metrics.bottleneck import LABELS
-from offbeat.runtime import training_loop
+from offbeat.runtime.evaluation import schedule
 from offbeat.runtime.evaluation.evaluators import Evaluator, InlineEvaluator
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.main_thread import MainThreadWatch
@@ -66,7 +66,7 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(training_loop, "make_evaluator", evaluator_here)
+    monkeypatch.setattr(schedule, "make_evaluator", evaluator_here)
     names: dict[str, object] = {"__name__": "page"}
     with registries_kept(*OWN):
         for block in blocks(page):
