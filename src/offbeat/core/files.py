@@ -200,7 +200,7 @@ def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
         sync(path.parent)
 
 
-def replace_or_overwrite(path: Path, content: bytes, *, synced: bool) -> None:
+def replace_or_overwrite(path: Path, content: bytes, *, synced: bool = True) -> None:
     """Replace a file as `replace_file`; if that fails, as on a full disk, overwrite it in place.
 
     Raises:
