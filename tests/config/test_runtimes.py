@@ -133,7 +133,7 @@ def test_a_custom_runtime_is_listed_trains_and_resumes_by_name():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"decorrelate": True}, "decorrelate is True, which is not supported by the own_threads runtime: its envs"),
+        ({"decorrelate": True}, "decorrelate is true, which is not supported by the own_threads runtime: its envs"),
         ({"actor_cores": (0,)}, "not supported by the own_threads runtime: leave it out, or pass --runtime threads"),
     ],
 )
