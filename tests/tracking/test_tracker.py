@@ -361,6 +361,14 @@ def test_a_hanging_tracker_does_not_delay_the_run(tmp_path, monkeypatch):
     begun.close()
 
 
+def test_a_run_is_named_with_its_experiment_and_trial_or_with_its_population(tmp_path):
+    for record in ("search/experiment.json", "search/trial-000/trial.toml", "population/experiment.json"):
+        (tmp_path / record).parent.mkdir(exist_ok=True)
+        (tmp_path / record).touch()
+    names = ["search/trial-000/seed-1", "population/member-000", "alone"]
+    assert [tracker._name_of(tmp_path / name) for name in names] == names
+
+
 def test_a_tracker_whose_pipe_is_full_is_still_told_how_the_run_has_ended():
     reader, pipe = os.pipe()
     os.set_blocking(pipe, False)

@@ -18,7 +18,7 @@ from offbeat.core.files import remedy_for
 from offbeat.core.importable import is_importable
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
-from offbeat.run_directory.names import TRIAL
+from offbeat.run_directory.names import EXPERIMENT, TRIAL
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.child import Child, start_child
 from offbeat.tracking.follower import NEW_LINE, STATES
@@ -186,5 +186,6 @@ def _save(path: Path, run: TrackerFile) -> None:
 
 
 def _name_of(run: Path) -> str:
-    """Return the name of a run directory, preceded by those of its experiment and trial for a session."""
-    return "/".join(run.parts[-3:]) if (run.parent / TRIAL).is_file() else run.name
+    """Return the name of a run directory, preceded by those of its experiment and trial, or of its population."""
+    above = 2 if (run.parent / TRIAL).is_file() else 1 if (run.parent / EXPERIMENT).is_file() else 0
+    return "/".join(run.parts[-1 - above :])
