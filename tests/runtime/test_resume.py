@@ -116,6 +116,7 @@ def test_a_damaged_best_checkpoint_is_replaced_at_the_next_evaluation_of_the_res
     assert best.resolve() != latest.resolve()
     (best / "policy.json").write_bytes(b"{}")
     resume(run)
+    assert "the best checkpoint is replaced by the weights of the next evaluation" in (run / "log.txt").read_text()
     assert package.load(run, "best").trained.eval_return_mean == 5
 
 

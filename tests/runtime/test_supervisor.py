@@ -153,6 +153,15 @@ class Starting(FakeProcess):
         self.ready = self._left <= 0
 
 
+def test_actors_that_start_slowly_are_reported(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(Scene, "_say", lambda _scene, text, _details="": said.append(text))
+    monkeypatch.setattr("offbeat.runtime.supervised.SLOW_START_S", 0.0)
+    with scene(actors=2) as it:
+        it.begin()
+    assert said[0] in {f"{ready} of 2 actors ready after 0 s" for ready in range(2)}
+
+
 def test_the_message_about_a_slow_start_counts_all_actors_that_are_ready(monkeypatch):
     said: list[str] = []
     monkeypatch.setattr("offbeat.runtime.supervised.SLOW_START_S", 0.0)

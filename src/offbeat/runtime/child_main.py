@@ -28,7 +28,7 @@ from offbeat.core.stop_signals import STOP_SIGNALS
 
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the kernel sends this process a signal when its parent dies."""
-FAILED_CLOSE_S = 5.0
+FAILED_CLOSE_S = 10.0
 """Seconds that a process with an error gets to close its envs. One that has failed may hang there."""
 
 

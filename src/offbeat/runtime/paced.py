@@ -62,7 +62,8 @@ class PacedLoop(TrainingLoop):
         self._show("training")
 
     def _during_evaluation(self) -> None:
-        self._workforce.watch()
+        if not self._workforce.at_boundary:  # there, acting is paused, and an actor may have sent its last state
+            self._workforce.watch()
         super()._during_evaluation()
 
     def _first_batch(self) -> FirstBatch | None:
@@ -148,9 +149,9 @@ class PacedLoop(TrainingLoop):
         )
 
     def salvage(self) -> None:
-        """Save what has been learned, if acting failed. If learning failed, keep the last checkpoint."""
+        """Save what has been learned. If the run failed in a learning step, keep the last checkpoint."""
         self._workforce.acting_failed = True
-        if not (self._in_step or self._workforce.learning_failed):
+        if not self._in_step:
             super().salvage()
 
 

@@ -108,22 +108,13 @@ class PacedWorkforce(Workforce):
         return learned
 
     def watch(self) -> None:
-        """Check actors and learners during an evaluation. Once the run has learned everything, it needs none of them.
+        """Restart actors that died or hang, and check the learners.
 
         Raises:
             RunFailed: one of them failed and is not restarted.
         """
-        try:
-            self._acting.watch()
-            self._learners.watch()
-        except RunFailed:
-            if not self._has_learned_everything:
-                raise
-
-    @property
-    def learning_failed(self) -> bool:
-        """Whether a learner was lost. The others then do not finish the learning step."""
-        return self._learners.failed
+        self._acting.watch()
+        self._learners.watch()
 
     def metrics(self) -> Mapping[str, float]:
         """Return metrics of the league, and since the last call of inference workers or of messages to a cluster."""

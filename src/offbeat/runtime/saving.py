@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
@@ -95,9 +94,13 @@ class Saving:
 
     def _score_of_best(self) -> float | None:
         """Return the mean return of the best checkpoint; None if there is none or its mean return is unknown."""
-        with suppress(ConfigError):  # the checkpoint is damaged
-            return score_of(load(self._store.path("best"), with_state=False))
-        return None
+        if not (best := self._directory.checkpoints_folder / "best").exists():
+            return None
+        try:
+            return score_of(load(best, with_state=False))
+        except ConfigError as error:
+            self._warn(f"the best checkpoint is replaced by the weights of the next evaluation, because {error}")
+            return None
 
     def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
         """Note the result of an evaluation: if it is the best so far, its weights are saved later."""

@@ -141,13 +141,16 @@ def wait_until_ready(
     """
     started, notice_s = monotonic(), SLOW_START_S
     while waiting := [process for process in processes if not process.ready]:
-        waiting[0].take_reports(POLL_INTERVAL_S)
         for process in waiting:
             process.take_reports()
         while_waiting()
-        if (seconds := monotonic() - started) >= notice_s:
-            notice_s, ready = 2 * seconds, sum(process.ready for process in processes)
+        ready, seconds = sum(process.ready for process in processes), monotonic() - started
+        if ready == len(processes):
+            return
+        if seconds >= notice_s:
+            notice_s = 2 * seconds
             notify(f"{ready} of {counted(total, role)} ready after {seconds:.0f} s")
+        waiting[0].take_reports(POLL_INTERVAL_S)
 
 
 # --- errors -------------------------------------------------------------------------------------------------

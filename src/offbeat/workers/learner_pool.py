@@ -27,9 +27,6 @@ POLL_S = 1.0
 class LearnerPool:
     """The learners of all policies of a run. It has the methods of `LearnerProcesses`, if only as empty ones."""
 
-    failed = False
-    """Whether a learner was lost in a process of its own: here there are none."""
-
     def __init__(
         self,
         learners: Mapping[str, Learner],

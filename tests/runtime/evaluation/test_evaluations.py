@@ -36,6 +36,7 @@ from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.core.errors import RunFailed
 from offbeat.envs.call_watch import UNWATCHED
+from offbeat.run_directory.checkpoint import load
 from offbeat.runtime import supervisor
 from offbeat.runtime.evaluation import schedule as evaluations
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
@@ -43,6 +44,7 @@ from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.launch import start_worker
 from offbeat.runtime.run_metrics import RunMetrics
 from offbeat.runtime.runtimes import build
+from offbeat.runtime.supervisor import Supervisor
 
 ENVS = ("tests.sample_envs.evaluated_envs",)
 EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": ENVS}
@@ -120,12 +122,18 @@ def test_a_killed_evaluator_is_restarted(monkeypatch):
     assert "no longer exact" not in said.err
 
 
-def kill_the_actor_in_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Let the only actor die in the first evaluation. Return a list that gets whether it was then restarted at once."""
+def kill_the_actor_in_an_evaluation(
+    monkeypatch: pytest.MonkeyPatch, first: Callable[[], None] = lambda: None
+) -> list[bool]:
+    """Let the only actor die in the first evaluation, after a call of `first`.
+
+    Return a list that gets whether it was then restarted at once.
+    """
     poll, actors, restarted = InlineEvaluator.poll, list[int](), list[bool]()
 
     def kill_and_poll(evaluator: InlineEvaluator, seconds: float, on_step: Callable[[], None]) -> Result:
         if not actors:
+            first()
             actors.extend(pid for role, pid in processes() if role == "actor")
             os.kill(actors[0], signal.SIGKILL)
             os.waitid(os.P_PID, actors[0], os.WEXITED | os.WNOWAIT)
@@ -158,6 +166,28 @@ def test_a_run_that_loses_an_actor_during_its_last_evaluation_is_finished(monkey
     kill_the_actor_in_an_evaluation(monkeypatch)
     run = small_run(Path("run"), **ONE_ACTOR, eval_every=1024, restart_budget=0)
     assert (run.state, run.metrics["evaluations"]) == ("finished", 1)
+
+
+def test_an_actor_that_dies_in_the_last_evaluation_after_it_has_sent_its_state_is_not_missed(monkeypatch):
+    supervisors, init = list[Any](), Supervisor.__init__
+
+    def noted(supervisor: Any, *arguments: Any, **named: Any) -> None:
+        init(supervisor, *arguments, **named)
+        supervisors.append(supervisor)
+
+    monkeypatch.setattr(Supervisor, "__init__", noted)
+
+    def wait_for_the_state() -> None:
+        (actor,) = supervisors[0].processes
+        while actor.paused[0] < 0:
+            actor.take_reports(0.05)
+
+    kill_the_actor_in_an_evaluation(monkeypatch, wait_for_the_state)
+    run = small_run(Path("run"), **ONE_ACTOR, eval_every=512, stop_at=512, restart_budget=0, max_lag=0, lag="exact")
+    assert run.state == "interrupted"
+    state = load(run.path / "checkpoints" / "latest").state
+    assert state is not None
+    assert state["actors"] != [None]
 
 
 def processes() -> list[tuple[str, int]]:

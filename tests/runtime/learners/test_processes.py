@@ -20,7 +20,6 @@ from offbeat.api.resume import resume
 from offbeat.api.train import Run
 from offbeat.config.registry import algorithm_entry
 from offbeat.run_directory.checkpoint import load
-from offbeat.runtime import supervised
 from offbeat.runtime.learners.processes import LearnerProcesses, _state_of
 from offbeat.workers.learner import Learned
 
@@ -121,7 +120,7 @@ def followed(tmp_path_factory) -> Followed:
         finished.append(tuple(int(row[0]) - step for row in learners._board.next))
         return results
 
-    with patch.object(LearnerProcesses, "learn", noted), patch.object(supervised, "SLOW_START_S", 0.0):
+    with patch.object(LearnerProcesses, "learn", noted):
         CELLS[0].train(path, **on(2), steps=256, callbacks=[lambda _line: seen.append(status_of(path))])
     return Followed(path, seen[0], finished)
 
@@ -133,10 +132,6 @@ def test_status_lists_the_learner_processes_and_metrics_have_the_time_of_their_e
     assert line["learner_exchange_time_ms"] > 0
     assert line["learner_exchange_time_ms"] <= line["learner_prepare_time_ms"] + line["learner_grad_time_ms"]
     assert line["memory/learner-1_mb"] > 0
-
-
-def test_learner_processes_that_start_slowly_are_reported(followed):
-    assert "0 of 1 other learner ready after 0 s" in (followed.path / "log.txt").read_text()
 
 
 def test_a_learning_step_ends_when_all_learners_have_finished_it(followed):

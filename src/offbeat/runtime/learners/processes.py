@@ -59,8 +59,6 @@ class LearnerProcesses:
         count = self._runtime.learners
         self._devices = self._runtime.devices or ()
         self._children: list[Child] = []
-        self.failed = False
-        """Whether a learner process has died or hangs."""
         self._arena = SharedArena(learners_board_slabs(count))
         made: list[Closable] = [self._arena]
         with closed_on_error(made):
@@ -180,7 +178,6 @@ class LearnerProcesses:
 
     def _failure(self, child: Child, reason: str) -> RunFailed:
         """Return the error for a learner process that has ended."""
-        self.failed = True
         rank, where = child.index, "at its start"
         if child.ready:
             step, exchanges = int(self._board.next[rank][0]), int(self._board.gathered[rank])
