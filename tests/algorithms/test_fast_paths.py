@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
-from weakref import ref
 
 import pytest
 from tests.support.models import policy_spec
-from tests.support.shard_cases import SHARD_CASES
 
 from offbeat.algorithms import fast_paths
 from offbeat.algorithms.fast_paths import autograd_notice, register
 from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.fastpath.ppo import PPOFastPath
-from offbeat.models.collective import ALONE
-from offbeat.workers.gradients import Gradients
 
 
 class MyPPO(PPO):
@@ -41,21 +36,3 @@ def test_a_subclass_has_a_fast_path_only_if_it_is_registered_for_that_class(monk
 def test_the_autograd_notice_appears_only_where_the_settings_allow_a_fast_path(settings, noticed):
     assert ("MyPPO is trained with autograd" in autograd_notice(made(MyPPO, **settings))) is noticed
     assert autograd_notice(made(PPO, **settings)) == ""
-
-
-@pytest.mark.parametrize(
-    "case", ["ppo, fast path", "ppo, gru", "a2c", "sac, fast path", "sac, gru", "td3, fast path", "dqn"]
-)
-def test_the_memory_of_an_algorithm_is_freed_when_it_is_closed(case):
-    """Only reference counts free memory: the garbage collector may take long to come."""
-    algorithm, minibatches = SHARD_CASES[case](ALONE)
-    Gradients(algorithm).of(minibatches[0])(algorithm.stages[0])
-    parts = [ref(algorithm), *map(ref, filter(None, [getattr(algorithm, "_fast", None)]))]
-    gc.disable()
-    try:
-        algorithm.close()
-        algorithm.close()  # nothing happens
-        del algorithm
-        assert [part() for part in parts] == [None] * len(parts)
-    finally:
-        gc.enable()

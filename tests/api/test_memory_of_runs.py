@@ -11,7 +11,6 @@ import pytest
 from tests.support.runs import small_run
 
 import offbeat
-from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.core import caller_state
 from offbeat.core.allocator import stop_keeping_memory
 from offbeat.runtime.parts import Parts
@@ -30,7 +29,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def new_parts() -> Iterator[Callable[[], list[str]]]:
-    """Return what finds the parts, algorithms and training loops of the runs of this test that are in memory.
+    """Return what finds the parts and training loops of the runs of this test that are in memory.
 
     Only reference counts free memory: the garbage collector may take long to come.
     """
@@ -42,7 +41,7 @@ def new_parts() -> Iterator[Callable[[], list[str]]]:
 
 
 def _parts_in_memory() -> list[object]:
-    return [each for each in gc.get_objects() if issubclass(type(each), (Checkpointed, Parts, TrainingLoop))]
+    return [each for each in gc.get_objects() if issubclass(type(each), (Parts, TrainingLoop))]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

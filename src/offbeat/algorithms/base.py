@@ -159,7 +159,7 @@ class Algorithm(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop the algorithm's threads, and release its memory. The algorithm is not used afterwards."""
+        """Stop the algorithm's threads. The algorithm is not used afterwards."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The part of all algorithms that saves their weights and state to a checkpoint, restores them, and ends them."""
+"""The part of all algorithms that saves their weights and state to a checkpoint and restores them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offbeat.core.types import Array, Tree
 
 
 class Checkpointed:
-    """The methods of `base.Algorithm` for checkpoints and for the end."""
+    """The methods of `base.Algorithm` for checkpoints."""
 
     _statistics: Statistics
 
@@ -41,7 +41,4 @@ class Checkpointed:
         self._statistics.restore(state)
 
     def close(self) -> None:
-        """Release all attributes. Stages, networks and the fast path refer to the algorithm, which refers to them, so
-        their memory would wait for the garbage collector.
-        """
-        vars(self).clear()
+        """Do nothing: the algorithm has no threads."""

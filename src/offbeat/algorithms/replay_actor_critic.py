@@ -119,12 +119,11 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         """Make the algorithm of a run."""
         settings, threads = config.settings_as(cls.config_class), config.threads
         algorithm = cls(settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
-        own = algorithm.threads
-        if own and config.runtime.learner_threads not in (None, own):
+        if algorithm.threads and config.runtime.learner_threads not in (None, algorithm.threads):
             algorithm.close()
             raise ConfigError(
                 f"learner_threads is {config.runtime.learner_threads}, but {cls.__name__} divides the updates of plain "
-                f"MLPs among at most 2 threads: pass --set learner_threads={own}"
+                f"MLPs among at most 2 threads: pass --set learner_threads={algorithm.threads}"
             )
         return algorithm
 
@@ -274,6 +273,5 @@ class ReplayActorCritic(OffPolicy[Settings], Generic[Settings, Fast]):
         return {}
 
     def close(self) -> None:
-        if fast := vars(self).get("_fast"):
-            fast.close()
-        super().close()
+        if self._fast:
+            self._fast.close()
