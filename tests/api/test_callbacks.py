@@ -367,6 +367,18 @@ def test_a_callback_of_a_run_that_has_not_ended_is_refused_by_another_run(tmp_pa
     assert not (tmp_path / "inner").exists()
 
 
+def test_a_run_in_on_end_cannot_take_a_callback_whose_on_end_is_still_to_come(tmp_path):
+    ends: list[str] = []
+    later = callback("on_end", lambda self: ends.append(self.run.path.name))
+
+    def train_another(_self: offbeat.Callback) -> None:
+        with pytest.raises(offbeat.ConfigError, match=r"Mine is in the callbacks of .*first, which has not ended"):
+            small_run(tmp_path / "second", callbacks=[later], stop_at=128)
+
+    small_run(tmp_path / "first", callbacks=[callback("on_end", train_another), later], stop_at=128)
+    assert ends == ["first"]
+
+
 WHILE_MADE: list[Callable[[], None]] = []
 
 

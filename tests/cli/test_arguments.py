@@ -98,9 +98,9 @@ $ offbeat export a --out
 $ offbeat train ppo CartPole-v1 --steps
 --steps has no value: pass, for example, --steps 1000000
 $ offbeat train ppo CartPole-v1 --steps 5 --seed 1 --steps 6
---steps is given twice: pass only one of them
+--steps is given twice: pass it once
 $ offbeat eval a --sampled --no-sampled
---sampled is given twice: pass only one of them
+--sampled is given twice: pass it once
 $ offbeat train ppo CartPole-v1 --steps --seed 1
 --steps has no value: pass, for example, --steps 1000000
 $ offbeat train ppo CartPole-v1 --set

@@ -37,8 +37,10 @@ def running(*, is_lost: bool) -> RayProcess:
 def test_a_session_that_saves_is_waited_for_but_not_for_ever_if_ray_is_lost(monkeypatch, is_lost):
     now = 0.0
     monkeypatch.setattr("offbeat.experiments.ray_process.time.monotonic", lambda: now)
-    process = running(is_lost=is_lost)
+    process = running(is_lost=False)
     process.terminate()
+    process._placement.usable.is_lost = is_lost  # type: ignore[misc]
+    assert process.poll() is None
     now = ray_process.SAVE_S - 1
     assert process.poll() is None
     now = ray_process.SAVE_S + 1

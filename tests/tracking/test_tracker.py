@@ -309,6 +309,22 @@ def test_a_tracker_that_was_left_out_of_a_resume_receives_its_lines_at_the_next(
     assert [line["step"] for line in said if "step" in line] == [line["env_steps"] for line in lines_of(path)]
 
 
+def test_a_tracker_that_a_resume_from_an_earlier_checkpoint_leaves_out_receives_the_new_lines_at_the_next(
+    tmp_path, fake_tracker
+):
+    path = tmp_path / "run"
+    small_run(path, steps=1280, stop_at=960, checkpoint_every=320, tracker="trackio")
+    first = min((path / "checkpoints").glob("step-*"))
+    resume(path, checkpoint=first.name, stop_at=640, tracker="none")
+    before = len(tracked_lines(fake_tracker, "run"))
+    kept = TrackerFile.read(path / "tracker.json", "trackio").position
+    resume(path, tracker="trackio")
+    steps = [line["step"] for line in tracked_lines(fake_tracker, "run")[before:] if "step" in line]
+    assert steps == [
+        json.loads(line)["env_steps"] for line in (path / "metrics.jsonl").read_bytes()[kept:].splitlines()
+    ]
+
+
 def test_a_resume_sends_the_lines_that_a_failed_tracker_has_not_logged(tmp_path, fake_tracker, monkeypatch):
     path = tmp_path / "run"
     monkeypatch.setenv("STRANGE_TRACKER", "raise in log")

@@ -142,7 +142,8 @@ def evaluate(
         ConfigError: the run or its env cannot be loaded, is code that was not accepted, or does not fit the policy.
         EnvFailed: the env failed during a step.
     """
-    episodes = read("episodes", episodes, Episodes | None, "pass, for example, --episodes 20")
+    if episodes is not None:
+        episodes = read("episodes", episodes, Episodes, "pass, for example, --episodes 20")
     limits = {"max_episode_steps": max_episode_steps, "max_steps": max_steps}
     for name, value in limits.items():
         if value is not None:

@@ -153,7 +153,7 @@ class Usage:
             if is_flag(token):
                 argument = self._flag(token, rest, positional, given)
                 if argument.field in fields_given and not argument.is_repeatable:
-                    raise ConfigError(f"{argument.name} is given twice: pass only one of them")
+                    raise ConfigError(f"{argument.name} is given twice: pass it once")
                 fields_given.add(argument.field)
                 checked += _checked_flag(argument, token, rest)
             else:

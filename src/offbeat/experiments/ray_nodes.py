@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.experiments.node_job import reason_against
 from offbeat.runtime.ray.cluster import Cluster, Node, own_versions, resources_text, task_on
 
@@ -58,7 +58,9 @@ class JobNodes:
 
     @property
     def is_lost(self) -> bool:
-        """Whether Ray has ended on this machine, or the head is lost. `room` notices it."""
+        """Whether Ray has ended on this machine, or the head is lost."""
+        with suppress(RunFailed):
+            self._cluster.watch.require()
         return bool(self._cluster.watch.lost)
 
     def room(self) -> int:

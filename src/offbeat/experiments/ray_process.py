@@ -98,6 +98,8 @@ class RayProcess:
 
         if self._stopping and self._wait is None:
             return End(INTERRUPTED)
+        if self._stopping and self._placement.usable.is_lost:
+            self._give_up_at = min(self._give_up_at, time.monotonic() + SAVE_S)
         if time.monotonic() > self._give_up_at:
             return End(1, "Ray was lost while it saved", node_lost=True)
         try:
@@ -160,8 +162,6 @@ class RayProcess:
 
     def terminate(self) -> None:
         self._stopping = True
-        if self._placement.usable.is_lost:
-            self._give_up_at = time.monotonic() + SAVE_S
 
     def kill(self) -> None:
         if self._start is not None and not self._placement.usable.is_lost:  # else it saves when this process has ended

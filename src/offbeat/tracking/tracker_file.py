@@ -26,18 +26,23 @@ class TrackerFile:
 
     @classmethod
     def read(cls, path: Path, tracker: str) -> TrackerFile:
-        """Read the run that a tracker has.
+        """Read the run that a tracker has."""
+        saved = cls.saved(path)
+        return saved if saved is not None and saved.tracker == tracker else cls(tracker)
 
-        Everything else in the file is left out: it would be arguments of the tracker, and others may have written the
-        file.
+    @classmethod
+    def saved(cls, path: Path) -> TrackerFile | None:
+        """Read the file; None if there is none, or it is damaged.
+
+        Everything else in it is left out: it would be arguments of the tracker, and others may have written the file.
         """
         with suppress(OSError, ValueError):
             saved = read_json(path, LARGEST_RECORD)
-            if saved.get("tracker") == tracker:
+            if isinstance(tracker := saved.get("tracker"), str):
                 known = {key: text for key in _KNOWN if isinstance(text := saved.get(key), str)}
                 position = saved.get("position")
                 return cls(tracker, known, position if isinstance(position, int) and position > 0 else 0)
-        return cls(tracker)
+        return None
 
     def write(self, path: Path) -> None:
         """Replace the file.

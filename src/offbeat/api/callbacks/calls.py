@@ -111,11 +111,11 @@ class Callbacks(Observer):
         try:
             yield
         finally:
-            self._release()
+            self._release(*self._callbacks)
 
-    def _release(self) -> None:
+    def _release(self, *callbacks: Callback) -> None:
         with _RESERVING:
-            for callback in self._callbacks:
+            for callback in callbacks:
                 if _RESERVED.get(id(callback)) is self:
                     del _RESERVED[id(callback)]
 
@@ -144,13 +144,13 @@ class Callbacks(Observer):
         """
         if self._source:
             self._source.state, self._source.reason = state, reason
-        self._release()  # in its `on_end` a callback may start another run
         started, self._started = self._started, []
         with ExitStack() as calls:
             if self._source:
                 calls.callback(self._source.release)
             for callback in reversed(started):  # an ExitStack calls the last one first
                 calls.callback(self._call, callback, "on_end")
+                calls.callback(self._release, callback)  # before: there it may start another run
 
     def owner_of(self, metric: str) -> str:
         return f"the callback {self._owners[metric]}" if metric in self._owners else "a callback"
