@@ -70,7 +70,7 @@ def test_an_agent_that_requests_no_decision_waits_with_its_last_observation(worl
 def test_each_info_says_whether_its_agent_decides_so_that_runs_expect_agents_that_wait_late(world, monkeypatch):
     (steps,) = episodes(world, 1)
     assert all("no_decision" in info for step in steps for info in step.infos.values())
-    monkeypatch.setattr("offbeat.envs.checking.preflight.STEPS", 0)
+    monkeypatch.setattr("offbeat.envs.checking.preflight.FIRST_STEPS", 0)
     spec = preflight_world(EXAMPLE)
     assert spec is not None
     assert all(agent.no_decision for _, agent in spec.agents)
