@@ -108,10 +108,11 @@ def start_tracker(
     """
     name = config.run.tracker
     if name is None:
-        _keep_position_within(directory.tracker_file, metrics_size)
+        saved = TrackerFile.saved(directory.tracker_file)
+        if saved is not None and saved.position > metrics_size:  # the lines after these are written anew
+            _save(directory.tracker_file, saved.within(metrics_size))
         return None
-    before = TrackerFile.read(directory.tracker_file, name)
-    before = replace(before, position=min(before.position, metrics_size))
+    before = TrackerFile.read(directory.tracker_file, name).within(metrics_size)
     reports: list[Any] = []
     pipe = os.pipe()
     os.set_blocking(pipe[1], False)
@@ -134,13 +135,6 @@ def start_tracker(
         raise
     notify(f"tracked by {name}: {location}")
     return Tracker(name, child, pipe[1], notify)
-
-
-def _keep_position_within(path: Path, metrics_size: int) -> None:
-    """Lower the position of a tracker that a resume leaves out: lines that the resume drops are written anew."""
-    saved = TrackerFile.saved(path)
-    if saved is not None and saved.position > metrics_size:
-        _save(path, replace(saved, position=metrics_size))
 
 
 def _wait_for_start(child: Child, reports: Sequence[Any], name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from offbeat.core.files import replace_file
@@ -43,6 +43,10 @@ class TrackerFile:
                 position = saved.get("position")
                 return cls(tracker, known, position if isinstance(position, int) and position > 0 else 0)
         return None
+
+    def within(self, metrics_size: int) -> TrackerFile:
+        """Return the same for a metrics.jsonl of which a resume keeps only so many bytes."""
+        return replace(self, position=min(self.position, metrics_size))
 
     def write(self, path: Path) -> None:
         """Replace the file.
