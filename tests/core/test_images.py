@@ -13,7 +13,7 @@ from tests.support.thorough import examples
 
 from offbeat.core.images import area_weights, reduced, reduced_leaf
 from offbeat.core.types import Leaf
-from offbeat.exporting.whole_policy import _ReducedImages
+from offbeat.exporting.exported_policy import _ReducedImages
 
 RANDOM = np.random.default_rng(0)
 

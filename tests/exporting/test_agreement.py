@@ -19,10 +19,10 @@ from offbeat.api.playing.trained import Trained
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import TOLERANCE, compare
+from offbeat.exporting.exported_policy import ExportedPolicy
 from offbeat.exporting.formats import Runner
 from offbeat.exporting.observations import SPREAD, sample_observations
 from offbeat.exporting.policy_file import _ports
-from offbeat.exporting.whole_policy import WholePolicy
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
@@ -39,9 +39,9 @@ def loaded(spec: PolicySpec, seed: int = 0) -> LoadedPolicy:
     return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
 
 
-def runner(policy: LoadedPolicy, change: Callable[[WholePolicy], object] = lambda _: None) -> Runner:
+def runner(policy: LoadedPolicy, change: Callable[[ExportedPolicy], object] = lambda _: None) -> Runner:
     """What would be written, run as it is in torch, with a change."""
-    network = WholePolicy(policy.acting_policy).eval()
+    network = ExportedPolicy(policy.acting_policy).eval()
     names = [port.name for port in _ports(policy.acting_policy.spec).outputs]
     change(network)
 

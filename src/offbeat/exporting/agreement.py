@@ -16,9 +16,9 @@ from offbeat.core.images import reduced
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
+from offbeat.exporting.exported_policy import NEXT_STATE, STATE
 from offbeat.exporting.formats import Runner, cause_of, quiet
 from offbeat.exporting.observations import LARGEST, initial_state, sample_observations
-from offbeat.exporting.whole_policy import NEXT_STATE, STATE
 from offbeat.models.actions import greedy
 from offbeat.models.own_encoder import env_structure
 from offbeat.models.spec import PolicySpec

@@ -12,7 +12,7 @@ import numpy as np
 
 from offbeat.core.choices import sample_choices, write_one_hot
 from offbeat.core.types import Array, Leaf, Tree
-from offbeat.exporting.whole_policy import STATE, input_dtype
+from offbeat.exporting.exported_policy import STATE, input_dtype
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec

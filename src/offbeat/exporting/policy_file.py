@@ -18,10 +18,10 @@ from offbeat.core.frozen_table import in_toml
 from offbeat.core.previous_inputs import action_parts
 from offbeat.core.seeding import stream
 from offbeat.exporting.agreement import Agreement, compare, largest_number
+from offbeat.exporting.exported_policy import NEXT_STATE, STATE, ExportedPolicy, input_dtype, output_dtype
 from offbeat.exporting.format_names import FormatName
 from offbeat.exporting.formats import Format, Port, Ports, Runner, cause_of, format_of, quiet
 from offbeat.exporting.observations import initial_state, sample_observations
-from offbeat.exporting.whole_policy import NEXT_STATE, STATE, WholePolicy, input_dtype, output_dtype
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 
@@ -93,7 +93,7 @@ def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports, largest: i
     notes = {f"offbeat.{key}": _as_text(value) for key, value in trained.items()}
     try:
         with quiet():
-            content = file_format.convert(WholePolicy(policy.acting_policy).eval(), tensors, ports, notes)
+            content = file_format.convert(ExportedPolicy(policy.acting_policy).eval(), tensors, ports, notes)
             return content, file_format.open(content, ports)
     except Exception as error:
         own = "your own encoder must not have control flow that depends on the values of tensors; "

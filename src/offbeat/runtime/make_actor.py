@@ -12,7 +12,7 @@ from offbeat.envs.worlds.contract import PoliciesOf
 from offbeat.envs.worlds.make import make_worlds
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.runtime.gate import first_ticket
-from offbeat.runtime.live_policy import LivePolicy, Renew
+from offbeat.runtime.lock_free_policy import LockFreePolicy, Renew
 from offbeat.runtime.plan import ActorSnapshot, Plan, PolicyPlan
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
@@ -68,7 +68,7 @@ def _columns_of(plan: Plan, policy: PolicyPlan, envs: Envs, seats: Seats | None,
     made, transform_rewards = make_policy(policy.spec), plan.env_config.learning_rewards
     if policy.visits is not None and plan.tasks is not None:
         return TaskColumns(task_envs(envs), made, transform_rewards, visits=policy.visits, tasks=plan.tasks)
-    acting = LivePolicy(made, renew) if renew else made
+    acting = LockFreePolicy(made, renew) if renew else made
     if seats is None:
         return PolicyColumns(envs, acting, transform_rewards)
     finishes = policy is plan.policies[0]

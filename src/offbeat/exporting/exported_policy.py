@@ -39,7 +39,7 @@ def output_dtype(part: ActionSpec) -> str:
     return part.env_dtype or part.dtype
 
 
-class WholePolicy(nn.Module):
+class ExportedPolicy(nn.Module):
     """Takes the leaves of N observations in order, [N, *shape] each, and with a core its state [N, state_size].
 
     Returns the parts of N actions in order, [N, *shape] each, and with a core its next state.

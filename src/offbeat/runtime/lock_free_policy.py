@@ -13,7 +13,7 @@ Renew = Callable[[F32], None]
 """Writes the newest weights into a vector, in the layout of `published_layout`."""
 
 
-class LivePolicy:
+class LockFreePolicy:
     """A policy that loads the newest weights before each action; other workers change them at the same time."""
 
     def __init__(self, policy: ActingPolicy, renew: Renew) -> None:
