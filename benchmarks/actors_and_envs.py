@@ -30,12 +30,12 @@ from benchmarks.common import describe, machine, markdown_table, spread, write_j
 from benchmarks.options import new_parser, read_options
 from benchmarks.works import CARTPOLE, HALF_CHEETAH
 from offbeat.config.resolve import resolve
-from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import set_thread_count, usable_cores
+from offbeat.core.process.allocator import keep_freed_memory
+from offbeat.core.process.threads import set_thread_count, usable_cores
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervised import Supervised
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervised import Supervised
 
 ACTORS = (1, 2, 4, 8, 16, 32)
 ENVS = (1, 8, 64, 256, 512, 1024, 4096)

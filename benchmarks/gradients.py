@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks.common import describe, installed, machine, markdown_table, write_json
 from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import blas_kernels, set_thread_count
+from offbeat.core.process.threads import blas_kernels, set_thread_count
+from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 Settings = dict[str, Any]

@@ -4,8 +4,8 @@
 
 "acting" is a forward pass of 32 images; "training" is a forward and a backward pass of 1,088, as many as an update of
 64 envs, 16 steps and the row that follows looks at. Sides take turns, forward and back, on one thread; the first rounds
-are dropped. Images begin as bytes, [M, 4, 84, 84], on every side. Memory that is freed is kept (offbeat/allocator.py),
-except on sides that say otherwise, which are measured in a process of their own.
+are dropped. Images begin as bytes, [M, 4, 84, 84], on every side. Memory that is freed is kept
+(core/process/allocator.py), except on sides that say otherwise, which are measured in a process of their own.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch.nn import functional
 
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
 from benchmarks.options import new_parser, read_options
-from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.allocator import keep_freed_memory
+from offbeat.core.process.threads import set_thread_count
 from offbeat.core.types import Leaf
 from offbeat.models.image_encoders import Convolution, NatureCNN
 from offbeat.models.policy_network import Orthogonal

@@ -25,15 +25,15 @@ from benchmarks.common import describe, machine, markdown_table, write_json
 from benchmarks.options import new_parser, read_options
 from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.threads import set_thread_count
 from offbeat.models.acting import make_policy
 from offbeat.models.group_network import GroupNetwork
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervised import Supervised
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
-from offbeat.runtime.supervised import Supervised
 
 WARM = 3
 """Steps before the measurement."""

@@ -25,14 +25,14 @@ from benchmarks.options import new_parser, read_options
 from benchmarks.works import HALF_CHEETAH
 from offbeat.config.env import EnvConfig
 from offbeat.config.resolve import resolve
-from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.frozen_table import EMPTY, PlainTable
+from offbeat.core.process.allocator import keep_freed_memory
+from offbeat.core.process.threads import set_thread_count
 from offbeat.core.seeding import stream
-from offbeat.core.threads import set_thread_count
 from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
+from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 WEIGHTS = {

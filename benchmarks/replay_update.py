@@ -36,7 +36,7 @@ from offbeat.algorithms.sac_config import SACConfig
 from offbeat.algorithms.td3 import TD3
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import blas_kernels, set_thread_count
+from offbeat.core.process.threads import blas_kernels, set_thread_count
 from offbeat.core.types import F32, ActionSpec, EnvSpec, Leaf
 from offbeat.fastpath.mlp import Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators

@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 from benchmarks.common import describe, machine, markdown_table, spread, write_json
 from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
-from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.allocator import keep_freed_memory
+from offbeat.core.process.threads import set_thread_count
 from offbeat.envs.testing.worlds import CartPoles
+from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 SINGLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"

@@ -29,8 +29,8 @@ from offbeat.core.memory_shape import Slab
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
-from offbeat.runtime.child import start_child
-from offbeat.runtime.child_main import Report
+from offbeat.runtime.children.child import start_child
+from offbeat.runtime.children.child_main import Report
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer, open_buffer
 
 SIZE = 150_000

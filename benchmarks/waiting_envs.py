@@ -25,7 +25,7 @@ from benchmarks.common import describe, machine, markdown_table, spread, write_j
 from benchmarks.options import new_parser, read_options
 from benchmarks.sleeping_env import ENV
 from benchmarks.works import CARTPOLE
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.threads import set_thread_count
 
 ENVS, UNROLL = 8, 16
 STEP_S, LEARNING_S = 0.005, 0.128

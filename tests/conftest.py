@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from tests.support import ray_clusters, survivors, thorough, warm
 from threadpoolctl import ThreadpoolController
 
-from offbeat.core import threads
 from offbeat.core.argument_notation import keep_flags
-from offbeat.core.threads import forbid_spinning
+from offbeat.core.process import threads
+from offbeat.core.process.threads import forbid_spinning
 from offbeat.run_directory import versions
 from offbeat.tuning import other_load
 

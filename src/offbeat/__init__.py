@@ -115,7 +115,7 @@ def __getattr__(name: str) -> Any:
         hint = other_calls().get(name) or suggestion(name, __all__, likeness=0.7).strip()
         raise AttributeError(f"module 'offbeat' has no attribute {name!r}" + (f". {hint}" if hint else ""))
     if (home := _HOMES[name]) not in sys.modules:
-        from offbeat.core.import_traces import imports_undone
+        from offbeat.core.process.import_traces import imports_undone
 
         with imports_undone():
             import_module(home)

@@ -22,8 +22,8 @@ from tests.support.thorough import thorough
 
 import offbeat
 from offbeat.config.runtimes import RUNTIMES
-from offbeat.metrics.progress import Silent
-from offbeat.metrics.status import Status
+from offbeat.metrics.progress.status import Status
+from offbeat.metrics.progress.views import Silent
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 
 HOGWILD: dict[str, Any] = {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}

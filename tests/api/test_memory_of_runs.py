@@ -11,10 +11,10 @@ import pytest
 from tests.support.runs import small_run
 
 import offbeat
-from offbeat.core import caller_state
-from offbeat.core.allocator import stop_keeping_memory
+from offbeat.core.process import caller_state
+from offbeat.core.process.allocator import stop_keeping_memory
+from offbeat.runtime.loop.training_loop import TrainingLoop
 from offbeat.runtime.parts import Parts
-from offbeat.runtime.training_loop import TrainingLoop
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "serial": {},

@@ -27,8 +27,8 @@ from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.hogwild.worker_process import WorkerState
+from offbeat.runtime.loop.training_loop import TrainingLoop
 from offbeat.runtime.serial import SerialActing
-from offbeat.runtime.training_loop import TrainingLoop
 
 # --- a refusal changes nothing ------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from tests.support.scenes import Scene, cuts_between, scene
 from tests.support.thorough import thorough
 
 from offbeat.core.types import Tree
-from offbeat.runtime import supervisor
+from offbeat.runtime.children import supervisor
 from offbeat.runtime.ray import place_notice, proxy
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster

@@ -30,10 +30,10 @@ from tests.support.thorough import thorough
 from tests.support.warm import warm_python
 
 from offbeat.api.running import prepare
-from offbeat.core import threads
+from offbeat.core.process import threads
 from offbeat.runtime import deadline
-from offbeat.runtime.child import Child, start_child
-from offbeat.runtime.child_main import Report
+from offbeat.runtime.children.child import Child, start_child
+from offbeat.runtime.children.child_main import Report
 from offbeat.runtime.deadline import Deadline, Span, StallWatch
 
 ENVS = ("tests.sample_envs.run_envs", "tests.sample_envs.stalling")

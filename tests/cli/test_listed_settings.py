@@ -15,7 +15,7 @@ from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.envs.checking.preflight import preflight
-from offbeat.runtime.run_metrics import LINE_EVERY_S
+from offbeat.runtime.loop.run_metrics import LINE_EVERY_S
 
 PACED = [name for name, entry in RUNTIMES.items() if not entry.workers_learn]
 

@@ -26,7 +26,7 @@ from offbeat.core.argument_notation import FLAGS
 from offbeat.core.errors import ConfigError
 from offbeat.core.field_definitions import hints_of
 from offbeat.metrics.names import METRICS
-from offbeat.metrics.progress import ProgressKind
+from offbeat.metrics.progress.views import ProgressKind
 
 
 @pytest.mark.parametrize(

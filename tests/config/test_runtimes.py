@@ -176,7 +176,7 @@ def test_an_invalid_runtime_record_is_refused(name, entry, words):
 
 BUILT = """
 import offbeat
-from offbeat.runtime.paced import PacedRuntime
+from offbeat.runtime.loop.paced import PacedRuntime
 from offbeat.runtime.serial import SerialActing
 
 finished = []

@@ -40,8 +40,8 @@ from tests.support.specs import TINY, grid, write_spec
 from tests.support.thorough import thorough
 
 from offbeat.cli.run import RunSpec
-from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.process import stop_signals
 from offbeat.experiments import experiment as experiment_module
 from offbeat.experiments import optuna_search
 from offbeat.experiments.experiment import Experiment

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-from offbeat.core import kills
 from offbeat.core.errors import RunFailed
+from offbeat.core.process import kills
 from offbeat.experiments import launching, running
 from offbeat.experiments.jobs import Job, JobStatus
 from offbeat.experiments.launching import End, LocalProcess

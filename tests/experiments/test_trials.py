@@ -16,7 +16,7 @@ from offbeat.cli.train import Resume, Train
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.launching import cores_of

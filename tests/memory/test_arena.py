@@ -66,7 +66,7 @@ def test_arrays_are_aligned_to_cache_lines(kinds):
 
 
 RESIDENT = """
-from offbeat.core.allocator import keep_freed_memory
+from offbeat.core.process.allocator import keep_freed_memory
 from offbeat.memory.arena import private_arena
 
 def resident():

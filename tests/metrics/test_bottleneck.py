@@ -15,8 +15,8 @@ from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import CORE_WAIT
-from offbeat.runtime import run_metrics
-from offbeat.runtime.run_services import RunServices
+from offbeat.runtime.loop import run_metrics
+from offbeat.runtime.loop.run_services import RunServices
 from offbeat.runtime.runtimes import build
 
 CARTS = "offbeat.envs.testing.worlds:CartPoles"

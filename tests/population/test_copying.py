@@ -19,8 +19,8 @@ from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.population.copying import keep, with_policies_of
 from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.loop.saving import SCORE
 from offbeat.runtime.parts import state_of_policy
-from offbeat.runtime.saving import SCORE
 
 KINDS: dict[str, dict[str, Any]] = {
     "serial": {"max_lag": 2},

@@ -20,8 +20,8 @@ from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import PrivateStorage, Storage
-from offbeat.runtime.child import Child, start_child
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child import Child, start_child
+from offbeat.runtime.children.child_main import ChildContext
 from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.hogwild.shared_state import SharedStateShape, SharedStorage, write_initial
 from offbeat.workers.updates import UpdateMetrics, Updates

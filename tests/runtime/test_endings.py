@@ -29,14 +29,14 @@ from tests.support.runs import (
 from tests.support.thorough import thorough
 
 from offbeat.api.resume import resume
-from offbeat.core import stop_signals
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
+from offbeat.core.process import stop_signals
 from offbeat.metrics.timings import KINDS
 from offbeat.run_directory import checkpoint
 from offbeat.run_directory.store import CheckpointStore
-from offbeat.runtime import signals
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, Result
 from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.loop import signals
 from offbeat.runtime.serial import SerialActing
 
 RUN_ENVS = "tests.sample_envs.run_envs"
@@ -338,8 +338,8 @@ SIGNALLED_WHILE_IT_CLOSES = """
 import os, signal, sys
 from offbeat.cli.train import Train
 from offbeat.api import train
-from offbeat.core import stop_signals
-from offbeat.runtime.training_loop import TrainingLoop
+from offbeat.core.process import stop_signals
+from offbeat.runtime.loop.training_loop import TrainingLoop
 
 stop_signals.REPEATED_WITHIN_S = 0.0
 close = TrainingLoop.close

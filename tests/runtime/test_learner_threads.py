@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import ThreadCounts, usable_cores
+from offbeat.core.process.threads import ThreadCounts, usable_cores
 from offbeat.runtime.runtimes import build
 
 HALVES = min(2, usable_cores())

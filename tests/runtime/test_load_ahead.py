@@ -22,8 +22,8 @@ from tests.support.thorough import thorough
 
 from offbeat.api.train import Run
 from offbeat.config.config_file import load
-from offbeat.core import threads
 from offbeat.core.errors import ConfigError
+from offbeat.core.process import threads
 from offbeat.workers import staging
 
 ON_POLICY: dict[str, Any] = {"steps": 384, "unroll_length": 8, "lag": "exact"}

@@ -60,7 +60,7 @@ register_envs("threads", SlowInOneActor, FailsAfterTheRun)
 
 
 def test_an_actor_that_is_in_a_long_step_when_the_run_fails_is_closed_after_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("offbeat.core.threads.CLOSE_S", 0.1)
+    monkeypatch.setattr("offbeat.core.process.threads.CLOSE_S", 0.1)
     before = open_descriptors()
     with pytest.raises(RunFailed, match="broken"):
         small_run(

@@ -16,7 +16,7 @@ from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
 from offbeat.envs.make import make_envs
 from offbeat.envs.testing.known_values import RING
-from offbeat.runtime.time_limit_warning import LONG, TimeLimitWarning
+from offbeat.runtime.loop.time_limit_warning import LONG, TimeLimitWarning
 
 CLIFF = "CliffWalking-v1"
 ENDLESS = "time_limits/Ring-v0"

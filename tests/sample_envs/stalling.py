@@ -19,7 +19,7 @@ from tests.sample_envs.run_envs import Unhurried, Wave
 from tests.support.registering import register_envs
 
 from offbeat.config.registry import register_encoder
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child_main import ChildContext
 
 LARGE = 4_000_000
 """Bytes of a state: far more than a socket takes before somebody reads."""

@@ -18,8 +18,8 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from offbeat.core.memory_shape import Slab
-from offbeat.runtime.child import start_child
-from offbeat.runtime.child_main import ChildContext, Report
+from offbeat.runtime.children.child import start_child
+from offbeat.runtime.children.child_main import ChildContext, Report
 from offbeat.runtime.hogwild import parts as hogwild_parts
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, open_buffer
 

@@ -27,7 +27,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import OnPolicyPace
-from offbeat.core.process_exit import exit_process
+from offbeat.core.process.process_exit import exit_process
 from offbeat.core.types import Field, Tree
 from offbeat.memory.arena import SharedArena, attach, private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.runtimes import RUNTIMES
-from offbeat.metrics.status import About, Status
+from offbeat.metrics.progress.status import About, Status
 from offbeat.metrics.timings import Timings
 
 ABOUT = About(

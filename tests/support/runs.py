@@ -29,12 +29,12 @@ from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.field_definitions import hints_of
-from offbeat.core.stop_signals import REPEATED_WITHIN_S
+from offbeat.core.process.stop_signals import REPEATED_WITHIN_S
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
+from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.serial import SerialActing
 
@@ -289,8 +289,9 @@ OFFBEAT = "from offbeat.cli.entry import main; main()"
 GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
 """Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
 HURRIED = """
-from offbeat.core import threads
-from offbeat.runtime import signals, supervisor
+from offbeat.core.process import threads
+from offbeat.runtime.loop import signals
+from offbeat.runtime.children import supervisor
 threads.CLOSE_S, signals.GRACE_S = 0.1, 1.0
 supervisor.ENV_CLOSE_S, supervisor.CLOSE_S = 0.5, 1.0
 """

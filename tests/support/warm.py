@@ -53,7 +53,7 @@ LOADED = (
     *("offbeat.runtime.learners.learner_process", "offbeat.experiments.running", "offbeat.runtime.ray.connecting"),
 )
 """What a process finds loaded."""
-STARTING = ("offbeat.runtime.child", "offbeat.experiments.launching", "offbeat.runtime.ray.connecting")
+STARTING = ("offbeat.runtime.children.child", "offbeat.experiments.launching", "offbeat.runtime.ray.connecting")
 """Modules that start the children of runs and of experiments, and the process that asks for an answer of Ray."""
 Files = tuple[IO[Any], IO[Any]]
 """What a program prints: stdout and stderr."""

@@ -19,7 +19,7 @@ from offbeat.config.config_file import load
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.core.threads import set_thread_count, usable_cores
+from offbeat.core.process.threads import set_thread_count, usable_cores
 from offbeat.metrics import expectation
 from offbeat.metrics.speed_model import Topology
 from offbeat.tuning import auto_layout

@@ -16,7 +16,7 @@ from torch import nn
 from offbeat import register_encoder
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import RUNTIMES
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.core.types import Leaf
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.parts import PacedParts

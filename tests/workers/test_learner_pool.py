@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from offbeat.core import threads
 from offbeat.core.errors import RunFailed
+from offbeat.core.process import threads
 from offbeat.metrics.timings import Timings
 from offbeat.workers import learner_pool
 from offbeat.workers.learner_pool import LearnerPool

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tests.support.copying_device import CopyingBuffers
 
-from offbeat.core import threads
 from offbeat.core.errors import Closed, RunFailed
 from offbeat.core.pace import OnPolicyPace
+from offbeat.core.process import threads
 from offbeat.metrics.timings import Timings
 from offbeat.workers import loader as loader_module
 from offbeat.workers import staging

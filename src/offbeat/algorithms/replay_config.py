@@ -15,7 +15,7 @@ from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.core.types import EnvSpec
 from offbeat.memory.replay.base import Replay
 from offbeat.memory.replay.priorities import Exponents

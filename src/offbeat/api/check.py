@@ -9,9 +9,9 @@ from offbeat.api.named_code import name_of_env, with_env_settings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.importing import import_modules
-from offbeat.core.caller_state import caller_state
-from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import require_at_least
+from offbeat.core.process.caller_state import caller_state
+from offbeat.core.process.default_dtype import require_default_dtype
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.findings import Finding
 from offbeat.envs.registration import naming_imports

@@ -14,11 +14,11 @@ from offbeat.api.playing.scoring import score, score_on_node
 from offbeat.api.playing.snapshots import mixtures_of
 from offbeat.config.arguments import checked
 from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
-from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.fields import Episodes, read
 from offbeat.core.files import user_path
 from offbeat.core.info_names import INFO
+from offbeat.core.process.caller_state import caller_state
 from offbeat.metrics.text import in_repr
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST

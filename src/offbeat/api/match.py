@@ -20,10 +20,10 @@ from offbeat.config.arguments import checked
 from offbeat.config.env import MATCH_GAMES, MAX_EPISODE_STEPS
 from offbeat.config.trust import require
 from offbeat.core.argument_notation import for_reader
-from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, EnvFailed, require_at_least
 from offbeat.core.fields import Episodes, read
 from offbeat.core.files import GivenPath, user_paths
+from offbeat.core.process.caller_state import caller_state
 from offbeat.core.seeding import derive_seed
 from offbeat.envs import sending
 from offbeat.league.payoffs import Payoffs

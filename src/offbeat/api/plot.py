@@ -15,7 +15,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path, user_paths
 from offbeat.core.messages import once
-from offbeat.metrics.notebook import show_picture
+from offbeat.metrics.progress.notebook import show_picture
 from offbeat.plots.adaptation import plot_adaptation
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.figures import require_format

@@ -19,14 +19,14 @@ from offbeat.config.arguments import checked
 from offbeat.config.changes import changes_between
 from offbeat.config.importing import accept
 from offbeat.config.trust import clusters_of
-from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath
+from offbeat.core.process.caller_state import CallerState, caller_state
 from offbeat.metrics.counters import Counters
-from offbeat.metrics.progress import ProgressKind, View
+from offbeat.metrics.progress.views import ProgressKind, View
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.store import LATEST
-from offbeat.runtime.signals import GracefulStop
+from offbeat.runtime.loop.signals import GracefulStop
 
 
 @checked

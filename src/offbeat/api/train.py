@@ -21,19 +21,19 @@ from offbeat.api.running.start_warnings import start_warnings
 from offbeat.config import resolve as configs
 from offbeat.config.arguments import checked
 from offbeat.config.config import Config
-from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
+from offbeat.core.process.caller_state import CallerState, caller_state
 from offbeat.core.toml_files import MOST_BYTES_OF_A_RUN
-from offbeat.metrics.progress import ProgressKind, View
+from offbeat.metrics.progress.views import ProgressKind, View
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.signals import GracefulStop
+from offbeat.runtime.loop.signals import GracefulStop
 from offbeat.tracking.tracker import require_tracker
 from offbeat.tuning.chosen_layout import ChosenLayout
 
 if TYPE_CHECKING:
+    from offbeat.runtime.loop.training_loop import TrainingLoop
     from offbeat.runtime.parts import Parts
-    from offbeat.runtime.training_loop import TrainingLoop
 
 __all__ = ["Run", "train", "train_config"]
 
@@ -205,7 +205,7 @@ def _with_measured_topology(config: Config, view: View) -> ChosenLayout:
 
 def _start_new(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> StartMessages:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
-    from offbeat.runtime.state_checks import refuse_mismatches
+    from offbeat.runtime.loop.state_checks import refuse_mismatches
 
     load_initial(parts, initial)
     runs = ", ".join(dict.fromkeys(str(each.run) for each in initial.values()))

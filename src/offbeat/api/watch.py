@@ -15,10 +15,10 @@ from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
 from offbeat.config.env import MAX_EPISODE_STEPS
 from offbeat.config.trust import require
-from offbeat.core.caller_state import VIDEO_DRIVER, caller_state
 from offbeat.core.closing import close_or_warn, closed_or_warn
 from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, require_at_least
 from offbeat.core.files import GivenPath, user_path
+from offbeat.core.process.caller_state import VIDEO_DRIVER, caller_state
 from offbeat.envs.make import single_agent_adapter
 from offbeat.envs.worlds.make import make_renderable_world
 from offbeat.run_directory.store import LATEST

@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 
 from offbeat.core.importable import is_importable
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.run_directory.versions import package_version
 
 REQUIRED = {

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from offbeat.cli.streams import is_output_written, make_streams_usable
-from offbeat.core.stop_signals import STOP_SIGNALS, replaceable_handlers
+from offbeat.core.process.stop_signals import STOP_SIGNALS, replaceable_handlers
 
 SESSION_END_S = 300.0
 """Seconds that a session gets to end after its parent has ended. A large checkpoint may take minutes to save."""
@@ -28,7 +28,7 @@ def main() -> NoReturn:
             signal.signal(number, _interrupt)
         make_streams_usable()
         from offbeat.cli.main import run
-        from offbeat.core.threads import declare_own_process
+        from offbeat.core.process.threads import declare_own_process
 
         declare_own_process()
         code = run(sys.argv[1:])
@@ -38,7 +38,7 @@ def main() -> NoReturn:
         _ignore_signals()
         sys.stderr.write("offbeat: interrupted\n")
         code = 130
-    from offbeat.core.process_exit import exit_process
+    from offbeat.core.process.process_exit import exit_process
 
     exit_process(code)
 

@@ -18,7 +18,7 @@ from offbeat.cli.on_ray import Cpus, Gpus, On, OnRay, RayAddress, Resources
 from offbeat.cli.output import spinner
 from offbeat.cli.train import PROGRESS
 from offbeat.core.printing import print_text
-from offbeat.metrics.progress import ProgressKind
+from offbeat.metrics.progress.views import ProgressKind
 
 if TYPE_CHECKING:
     from offbeat.config.config import Config

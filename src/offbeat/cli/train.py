@@ -27,7 +27,7 @@ from offbeat.cli.streams import is_output_written
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.printing import print_text
-from offbeat.metrics.progress import ProgressKind
+from offbeat.metrics.progress.views import ProgressKind
 
 if TYPE_CHECKING:
     from offbeat.api.train import Run

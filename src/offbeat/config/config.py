@@ -28,8 +28,8 @@ from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.files import replace_file
 from offbeat.core.frozen_table import in_toml
+from offbeat.core.process.threads import usable_cores
 from offbeat.core.tasks import TaskSample, Trials
-from offbeat.core.threads import usable_cores
 
 if TYPE_CHECKING:  # it loads NumPy
     from offbeat.core.memory_shape import MemoryShape

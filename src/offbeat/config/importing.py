@@ -18,8 +18,8 @@ from typing import Any
 
 from offbeat.config.installed import is_installed
 from offbeat.core.errors import FAILURES, ConfigError, suggestion, with_traceback_of, without_full_stop
-from offbeat.core.stop_signals import replaceable_handlers
-from offbeat.core.threads import forbid_spinning
+from offbeat.core.process.stop_signals import replaceable_handlers
+from offbeat.core.process.threads import forbid_spinning
 
 _ACCEPTED: set[str] = set()
 """Modules, and paths 'module:Name', that the caller has named or accepted."""

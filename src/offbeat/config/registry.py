@@ -21,8 +21,8 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import can_read
-from offbeat.core.garbage import pause_collection
-from offbeat.core.threads import forbid_spinning, is_own_process
+from offbeat.core.process.garbage import pause_collection
+from offbeat.core.process.threads import forbid_spinning, is_own_process
 
 TABLES = ("run", "env", "runtime", "policies", "league")
 """The tables of a config.toml, except the one of the algorithm, which has the algorithm's name."""

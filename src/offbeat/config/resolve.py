@@ -34,7 +34,7 @@ from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import defaults_of, hints_of, required
 from offbeat.core.field_texts import example_of, syntax_of
 from offbeat.core.fields import build, in_short, read
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.core.typed_text import as_text
 
 

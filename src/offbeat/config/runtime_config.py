@@ -12,7 +12,7 @@ from offbeat.core.argument_notation import value_for_reader
 from offbeat.core.checks import Example, Flag, PrintableText
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Device, Name, Natural, Nice, NonNegative, Resource, Seconds
-from offbeat.core.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers
 
 CHANGED_BY_AUTO_LAYOUT = ("split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads")
 """Keys that the start of a run with split = "measured" changes."""

@@ -14,8 +14,8 @@ from typing import BinaryIO, Protocol
 
 from offbeat.config.config import Config
 from offbeat.core.errors import RunFailed
-from offbeat.core.kills import killed_by, memory_kills
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.kills import killed_by, memory_kills
+from offbeat.core.process.threads import usable_cores
 from offbeat.experiments.jobs import Job
 
 COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from offbeat.core.lossy_stream import lossy
 from offbeat.core.printing import print_text
-from offbeat.metrics.dashboard import ControlEcho, chosen_kind
-from offbeat.metrics.progress import ProgressKind
+from offbeat.metrics.progress.dashboard import ControlEcho, chosen_kind
+from offbeat.metrics.progress.views import ProgressKind
 from offbeat.metrics.text import compact, done, duration, rounded
 
 _NAME_WIDTH = 24

@@ -15,7 +15,7 @@ from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import KILL_S, End
 from offbeat.experiments.node_job import Launch, NodeEnd, NodeJob
 from offbeat.experiments.ray_nodes import JobNodes
-from offbeat.runtime.child import THREAD_VARIABLES
+from offbeat.runtime.children.child import THREAD_VARIABLES
 from offbeat.runtime.ray.cluster import cause_of, ray_options
 
 CARRIED = ("PYTHONPATH", *THREAD_VARIABLES)

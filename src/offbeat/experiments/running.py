@@ -17,8 +17,8 @@ from typing import Any, Literal, Protocol, Self
 
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError, type_and_text
-from offbeat.core.kills import signal_name
-from offbeat.core.stop_signals import StopRequest, replaceable_handlers
+from offbeat.core.process.kills import signal_name
+from offbeat.core.process.stop_signals import StopRequest, replaceable_handlers
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import KILL_S, End, JobProcess, Launcher
 from offbeat.experiments.progress import JobCounts, JobProgress, JobsView

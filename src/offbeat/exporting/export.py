@@ -9,9 +9,9 @@ from offbeat.api.hub.download import is_published
 from offbeat.api.playing.load import load
 from offbeat.config.arguments import checked
 from offbeat.config.registry import EncoderFactory
-from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import GivenPath, user_path
+from offbeat.core.process.caller_state import caller_state
 from offbeat.exporting.format_names import SUFFIXES, FormatName
 from offbeat.run_directory.store import LATEST
 

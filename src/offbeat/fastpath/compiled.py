@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.threads import ThreadCounts
+from offbeat.core.process.threads import ThreadCounts
 from offbeat.core.types import F32
 
 _COUNTS = ThreadCounts()

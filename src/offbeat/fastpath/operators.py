@@ -24,7 +24,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from offbeat.core.threads import blas_kernels
+from offbeat.core.process.threads import blas_kernels
 from offbeat.core.types import F32
 from offbeat.fastpath.mlp import Operators
 from offbeat.models import onednn

@@ -18,7 +18,7 @@ from typing import Literal
 
 import torch
 
-from offbeat.core.threads import start_thread
+from offbeat.core.process.threads import start_thread
 
 Part = Callable[[], None]
 Step = tuple[Part, Part]

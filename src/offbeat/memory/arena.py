@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.allocator import return_freed_memory
 from offbeat.core.closing import closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import remedy_for
 from offbeat.core.memory_shape import Slab
+from offbeat.core.process.allocator import return_freed_memory
 from offbeat.core.types import Tree
 
 ALIGNMENT = 64

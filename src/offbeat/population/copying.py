@@ -26,8 +26,8 @@ from offbeat.run_directory.checkpoint import (
     Checkpoint,
     SavedPolicy,
 )
+from offbeat.runtime.loop.saving import SCORE
 from offbeat.runtime.parts import join_states, state_of_policy
-from offbeat.runtime.saving import SCORE
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """Names of the optimizer's arrays in the shared state of lock-free workers."""

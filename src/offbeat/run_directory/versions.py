@@ -22,8 +22,8 @@ from typing import Any
 
 from offbeat.core.argument_notation import printable
 from offbeat.core.files import replace_file
+from offbeat.core.process.threads import usable_cores
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.core.threads import usable_cores
 
 GIT_S = 2.0
 """Time limit of one call of git, in seconds. If it takes longer, its result is not recorded."""

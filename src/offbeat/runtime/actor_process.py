@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from offbeat.core.threads import core_of, higher_niceness
+from offbeat.core.process.threads import core_of, higher_niceness
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child_main import ChildContext
+from offbeat.runtime.children.launch import LaunchSpec, prepare_process
 from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.gate import ActorGate, PaceBoard
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
-from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import ActorSnapshot, Plan

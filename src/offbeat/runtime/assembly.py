@@ -20,8 +20,8 @@ from offbeat.core.closing import Closable, closed_on_error
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.policy_names import DEFAULT_POLICY
+from offbeat.core.process.threads import usable_cores
 from offbeat.core.seeding import derive_seed
-from offbeat.core.threads import usable_cores
 from offbeat.core.types import INITIAL_STATE, LAST_NO_DECISION, EnvSpec, env_fields
 from offbeat.core.visits import TASK
 from offbeat.league.sides import EXAMPLE, message_of
@@ -34,7 +34,7 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.devices import device_of, require_inference_devices
-from offbeat.runtime.league import League
+from offbeat.runtime.loop.league import League
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import PacedParts, PacedPolicy, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from offbeat.config.config import Config
 from offbeat.config.devices import gpus_of, listed
 from offbeat.core.errors import ConfigError
-from offbeat.core.gpu_numerics import set_gpu_numerics
+from offbeat.core.process.gpu_numerics import set_gpu_numerics
 
 
 def device_of(config: Config) -> str:

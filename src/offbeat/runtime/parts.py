@@ -22,10 +22,10 @@ from offbeat.memory.arena import SharedArena
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
-from offbeat.runtime.league import League
+from offbeat.runtime.loop.league import League
+from offbeat.runtime.loop.state_checks import require_like
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.state_checks import require_like
 from offbeat.workers.learner import Learner
 from offbeat.workers.link import Memory
 

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from offbeat.core.closing import closed_on_error
-from offbeat.core.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers
 from offbeat.runtime.actor_process import ActorLaunch
-from offbeat.runtime.child import Child
+from offbeat.runtime.children.child import Child
+from offbeat.runtime.children.launch import sent_code, start_worker
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.inference.worker_pool import InferencePool
-from offbeat.runtime.launch import sent_code, start_worker
-from offbeat.runtime.paced import PacedRuntime
+from offbeat.runtime.loop.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervisor import Supervisor
 
 
 class ProcessActing(GatedActing):

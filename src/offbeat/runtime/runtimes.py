@@ -10,13 +10,13 @@ from typing import Any, Protocol, cast
 
 from offbeat.config.config import Config
 from offbeat.core.messages import ignore
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.threads import set_thread_count
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.paced import PacedRuntime
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.loop.paced import PacedRuntime
+from offbeat.runtime.loop.run_services import RunServices
+from offbeat.runtime.loop.training_loop import TrainingLoop
 from offbeat.runtime.parts import PacedParts, Parts
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.training_loop import TrainingLoop
 
 
 class Runtime(Protocol):

@@ -15,9 +15,9 @@ from offbeat.config.config import Config
 from offbeat.config.policy_agents import owners
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.core.default_dtype import require_default_dtype
 from offbeat.core.errors import ConfigError
 from offbeat.core.policy_names import DEFAULT_POLICY
+from offbeat.core.process.default_dtype import require_default_dtype
 from offbeat.core.types import EnvSpec
 from offbeat.envs.checking.evaluated_env import require_evaluable
 from offbeat.envs.checking.preflight import preflight, preflight_world
@@ -27,8 +27,8 @@ from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.plan import LeaguePlan
 from offbeat.league.sides import policies_by_agent, sides_of_game
+from offbeat.runtime.children.reporting import without_details
 from offbeat.runtime.main_thread import MainThreadWatch
-from offbeat.runtime.reporting import without_details
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from functools import partial
 
 from offbeat.core.closing import all_or_closed, close_all, closed_on_error
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, type_and_text, with_notes_of
-from offbeat.core.threads import core_of, join_all, pin, raise_niceness, start_thread
+from offbeat.core.process.threads import core_of, join_all, pin, raise_niceness, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
+from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.links import GateLink
+from offbeat.runtime.loop.paced import PacedRuntime
 from offbeat.runtime.make_actor import make_actor, start_actor
-from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
-from offbeat.runtime.reporting import Reporting
 from offbeat.workers.actor import Actor
 
 

@@ -16,7 +16,7 @@ from offbeat.core.errors import FAILURES, RunFailed, type_and_text
 from offbeat.metrics.names import tag_of
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child_main import ChildContext
 from offbeat.tracking.starters import STARTERS, StartedRun, TrackerLaunch
 from offbeat.tracking.tracker_file import TrackerFile
 

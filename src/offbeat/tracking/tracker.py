@@ -20,7 +20,7 @@ from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.run_directory.names import EXPERIMENT, TRIAL
 from offbeat.runtime.board import POLL_INTERVAL_S
-from offbeat.runtime.child import Child, start_child
+from offbeat.runtime.children.child import Child, start_child
 from offbeat.tracking.follower import NEW_LINE, STATES
 from offbeat.tracking.starters import START_S, TrackerLaunch
 from offbeat.tracking.tracker_file import TrackerFile

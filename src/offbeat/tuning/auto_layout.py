@@ -13,10 +13,10 @@ from time import perf_counter
 
 from offbeat.config.config import Config
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.allocator import keep_freed_memory
+from offbeat.core.process.threads import set_thread_count
 from offbeat.core.types import F32, EnvSpec
 from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.speed_model import SpeedModel, Topology

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from offbeat.core.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers
 
 STAT = Path("/proc/stat")
 """The file with the times of all cores."""

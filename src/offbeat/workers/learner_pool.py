@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from time import perf_counter as clock
 
 from offbeat.core.errors import RunFailed
-from offbeat.core.threads import join_all, start_thread
+from offbeat.core.process.threads import join_all, start_thread
 from offbeat.metrics.timings import Timings
 from offbeat.workers.feed import WaitForCommits
 from offbeat.workers.learner import Learned, Learner

@@ -14,7 +14,7 @@ from time import perf_counter as clock
 from typing import Generic, NamedTuple, TypeVar
 
 from offbeat.core.errors import Closed, RunFailed
-from offbeat.core.threads import join_all, start_thread
+from offbeat.core.process.threads import join_all, start_thread
 from offbeat.metrics.timings import LOAD_WAIT, Timings
 
 Item = TypeVar("Item")

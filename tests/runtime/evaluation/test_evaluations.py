@@ -37,14 +37,14 @@ from offbeat.config.run_config import RunConfig
 from offbeat.core.errors import RunFailed
 from offbeat.envs.call_watch import UNWATCHED
 from offbeat.run_directory.checkpoint import load
-from offbeat.runtime import supervisor
+from offbeat.runtime.children import supervisor
+from offbeat.runtime.children.launch import start_worker
+from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.evaluation import schedule as evaluations
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator, ProcessEvaluator, Result
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
-from offbeat.runtime.launch import start_worker
-from offbeat.runtime.run_metrics import RunMetrics
+from offbeat.runtime.loop.run_metrics import RunMetrics
 from offbeat.runtime.runtimes import build
-from offbeat.runtime.supervisor import Supervisor
 
 ENVS = ("tests.sample_envs.evaluated_envs",)
 EVALUATED: dict[str, Any] = {"eval_every": 512, "eval_episodes": 3, "imports": ENVS}
@@ -141,7 +141,7 @@ def kill_the_actor_in_an_evaluation(
             restarted.append(("actor", actors[0]) not in processes())
         return poll(evaluator, seconds, on_step)
 
-    monkeypatch.setattr("offbeat.runtime.supervised.POLL_EVERY_S", 0.0)
+    monkeypatch.setattr("offbeat.runtime.children.supervised.POLL_EVERY_S", 0.0)
     monkeypatch.setattr(InlineEvaluator, "poll", kill_and_poll)
     return restarted
 

@@ -6,7 +6,7 @@ import pytest
 
 from offbeat.config.importing import import_found
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.runtime.child_main import Failed
+from offbeat.runtime.children.child_main import Failed
 from offbeat.runtime.ray.missing_modules import naming_this_node
 
 pytest.importorskip("ray", reason="Ray is not installed")

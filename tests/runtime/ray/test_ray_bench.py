@@ -10,7 +10,7 @@ from tests.support import ray_clusters
 from tests.support.runs import SMALL
 
 from offbeat.config.resolve import resolve
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.ray.messages import RowMessage
 from offbeat.runtime.ray.network import bytes_per_s

@@ -18,15 +18,15 @@ from offbeat.api.callbacks.source import Source
 from offbeat.config.other_libraries import other_calls
 from offbeat.core.errors import ConfigError, RunFailed, suggestion
 from offbeat.core.fields import in_short
-from offbeat.runtime.observer import Observer
+from offbeat.runtime.loop.observer import Observer
 
 if TYPE_CHECKING:
     from offbeat.core.types import Tree
     from offbeat.metrics.counters import Counters
     from offbeat.run_directory.directory import RunDirectory, RunState
+    from offbeat.runtime.children.reporting import Notify
+    from offbeat.runtime.loop.training_loop import TrainingLoop
     from offbeat.runtime.parts import Parts
-    from offbeat.runtime.reporting import Notify
-    from offbeat.runtime.training_loop import TrainingLoop
 
 
 class _FunctionCallback(Callback):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from offbeat.core.types import Tree
     from offbeat.metrics.counters import Counters
     from offbeat.run_directory.directory import RunDirectory, RunState
+    from offbeat.runtime.loop.training_loop import TrainingLoop
     from offbeat.runtime.parts import Parts
-    from offbeat.runtime.training_loop import TrainingLoop
 
 
 class Source:
@@ -79,7 +79,7 @@ class Source:
         """Return a policy with its weights, which are copied; `counters`: those of the run at these weights."""
         from offbeat.api.playing.load import chosen_policy, loaded_from
         from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
-        from offbeat.runtime.saving import numbers_of, policy_json
+        from offbeat.runtime.loop.saving import numbers_of, policy_json
 
         chosen = chosen_policy(self.policies, name, str(self.directory.path))
         (policy,) = (each for each in parts.policies if each.name == chosen)

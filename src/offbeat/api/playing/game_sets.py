@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from offbeat.api.playing.env_fit import require_env_fit
 from offbeat.api.playing.loaded_policy import LoadedPolicy
-from offbeat.core.threads import set_blas_thread_count
+from offbeat.core.process.threads import set_blas_thread_count
 from offbeat.core.types import Policy
 from offbeat.workers.games import GameEnvs, Games, play_games
 from offbeat.workers.mixture import Mixture

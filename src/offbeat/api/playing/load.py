@@ -15,11 +15,11 @@ from offbeat.config.importing import import_modules, is_accepted
 from offbeat.config.registry import ENCODERS, OUR_ENCODERS, EncoderFactory, name_encoder
 from offbeat.config.trust import TRUST_FLAG, Code, require
 from offbeat.core.argument_notation import for_reader, printable
-from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, in_short
 from offbeat.core.files import GivenPath
 from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
+from offbeat.core.process.caller_state import caller_state
 from offbeat.core.types import Tree
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector

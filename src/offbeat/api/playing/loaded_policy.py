@@ -24,7 +24,7 @@ from offbeat.api.playing.task_memory import TaskMemory
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import no_attribute
 from offbeat.config.other_libraries import other_calls
-from offbeat.core.threads import one_torch_thread
+from offbeat.core.process.threads import one_torch_thread
 from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.envs.actions import action_encoder, split_columns
 from offbeat.models.acting import ActingPolicy

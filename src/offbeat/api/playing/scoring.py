@@ -17,7 +17,7 @@ from offbeat.api.playing.trained import Trained
 from offbeat.config.env import MAX_EPISODE_STEPS, MAX_STEPS
 from offbeat.config.run_config import default_episodes
 from offbeat.config.trust import require
-from offbeat.core.threads import set_blas_thread_count
+from offbeat.core.process.threads import set_blas_thread_count
 from offbeat.envs import sending
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import evaluation_envs

@@ -14,10 +14,10 @@ from offbeat.api.playing.load import chosen_policy, loaded_from
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.config.arguments import checked
 from offbeat.config.trust import Code
-from offbeat.core.caller_state import caller_state
 from offbeat.core.errors import ConfigError, require_at_least
 from offbeat.core.fields import read
 from offbeat.core.files import GivenPath
+from offbeat.core.process.caller_state import caller_state
 from offbeat.envs.adapters.openspiel import ADAPTER, PREFIX
 from offbeat.league.average import average_policy, draw_snapshot, shares_of
 from offbeat.run_directory.directory import RunDirectory

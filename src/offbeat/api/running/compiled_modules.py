@@ -8,7 +8,7 @@ from threading import Timer
 
 from offbeat.config.config import Config
 from offbeat.config.policies import names_of
-from offbeat.core.threads import start_thread
+from offbeat.core.process.threads import start_thread
 
 SLOW_S = 2.0
 """Seconds after which the user is notified. An import of a module that was compiled earlier takes less."""

@@ -10,13 +10,13 @@ from offbeat.api.running.run_context import StartMessages
 from offbeat.api.running.start_warnings import resume_warnings
 from offbeat.config.changes import Changed
 from offbeat.config.config import Config
-from offbeat.core.threads import blas_kernels
+from offbeat.core.process.threads import blas_kernels
 
 if TYPE_CHECKING:
     from offbeat.metrics.counters import Counters
     from offbeat.run_directory.checkpoint import Checkpoint
+    from offbeat.runtime.loop.training_loop import TrainingLoop
     from offbeat.runtime.parts import Parts
-    from offbeat.runtime.training_loop import TrainingLoop
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Continuation:
 
     def start_acting(self, parts: Parts, loop: TrainingLoop) -> StartMessages:
         """Restore the parts and start acting."""
-        from offbeat.runtime.saving import score_of
-        from offbeat.runtime.state_checks import refuse_mismatches
+        from offbeat.runtime.loop.saving import score_of
+        from offbeat.runtime.loop.state_checks import refuse_mismatches
 
         saved, self.saved = self.saved, None
         assert saved is not None

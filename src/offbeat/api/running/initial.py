@@ -43,8 +43,8 @@ def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
             learned values in other units.
     """
     from offbeat.api.running.initial_sources import source_of
+    from offbeat.runtime.loop.state_checks import refuse_mismatches
     from offbeat.runtime.parts import state_of_policy
-    from offbeat.runtime.state_checks import refuse_mismatches
 
     runs = parts.config.initial_runs
     directories = {run: RunDirectory.open(Path(run)) for run in dict.fromkeys(runs.values())}

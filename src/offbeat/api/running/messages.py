@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from offbeat.core.argument_notation import is_for_python
 from offbeat.core.errors import RunWarning
 from offbeat.core.printing import print_text
-from offbeat.metrics.progress import Silent, View
+from offbeat.metrics.progress.views import Silent, View
 from offbeat.run_directory.directory import RunDirectory
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from offbeat.api.running.compiled_modules import import_compiled
 from offbeat.config.config import Config
 from offbeat.config.importing import import_modules
-from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.caller_state import CallerState
-from offbeat.core.threads import start_thread
-from offbeat.metrics.progress import ProgressKind, View
+from offbeat.core.process.allocator import keep_freed_memory
+from offbeat.core.process.caller_state import CallerState
+from offbeat.core.process.threads import start_thread
+from offbeat.metrics.progress.views import ProgressKind, View
 
 if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
@@ -26,7 +26,7 @@ REMIND_S = 60.0
 
 def view_on_stderr(kind: ProgressKind | None) -> View:
     """Return the progress view that `progress` of `train` and `resume` selects. It writes to standard error."""
-    from offbeat.metrics.dashboard import make_view
+    from offbeat.metrics.progress.dashboard import make_view
 
     return make_view(kind, sys.stderr)
 

@@ -32,7 +32,7 @@ def read_resumable(
     Raises:
         ConfigError: there is no such checkpoint, or it has only weights.
     """
-    from offbeat.runtime.state_checks import require_state
+    from offbeat.runtime.loop.state_checks import require_state
 
     saved = directory.read_checkpoint(checkpoint, with_replay=with_replay)
     if saved.state is None:

@@ -17,19 +17,19 @@ from offbeat.config.arguments import no_attribute
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError, type_and_text
 from offbeat.core.files import remedy_for
-from offbeat.core.threads import may_raise_niceness, pin, raise_niceness
+from offbeat.core.process.threads import may_raise_niceness, pin, raise_niceness
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.metrics.sinks import LateSink
 from offbeat.metrics.text import in_repr
 from offbeat.run_directory import versions
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.run_directory.presence import RunDirectoryGone
-from offbeat.runtime.signals import StopImmediately
+from offbeat.runtime.loop.signals import StopImmediately
 from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
-    from offbeat.runtime.run_services import Ending
-    from offbeat.runtime.training_loop import TrainingLoop
+    from offbeat.runtime.loop.run_services import Ending
+    from offbeat.runtime.loop.training_loop import TrainingLoop
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def run_to_end(context: RunContext) -> Run:
 
 def _end_before_learning(*, committed: bool, leaves_no_trace: bool) -> Ending:
     """Return how a run has ended that was stopped while it started."""
-    from offbeat.runtime.run_services import Ending
+    from offbeat.runtime.loop.run_services import Ending
 
     reason = "stopped before its first learning step" if committed else "stopped before its actors had started"
     return Ending("interrupted", reason + ": nothing was written or changed" * leaves_no_trace, 130)
@@ -192,7 +192,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
 
 def _run_loop(context: RunContext, loop: TrainingLoop) -> Ending:
     """Run the loop to its end. If an error ends it, save what was learned since the last checkpoint."""
-    from offbeat.runtime.run_services import Ending
+    from offbeat.runtime.loop.run_services import Ending
 
     try:
         notify = context.messages.notify

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from offbeat.api.running.messages import Messages
 from offbeat.config.config import Config
 from offbeat.core.errors import RunWarning
-from offbeat.metrics.progress import View
+from offbeat.metrics.progress.views import View
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.signals import GracefulStop
+from offbeat.runtime.loop.signals import GracefulStop
 
 if TYPE_CHECKING:
     from offbeat.api.callbacks.calls import Callbacks
     from offbeat.metrics.expectation import Expectation
+    from offbeat.runtime.loop.training_loop import TrainingLoop
     from offbeat.runtime.parts import Parts
-    from offbeat.runtime.training_loop import TrainingLoop
 
 
 class StartMessages(NamedTuple):

@@ -10,16 +10,16 @@ from offbeat.api.running.run_context import RunContext
 from offbeat.api.running.running_status import RunningStatus
 from offbeat.config.config import Config
 from offbeat.metrics.process_memory import ProcessMemory
+from offbeat.metrics.progress.status import About
 from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.sinks import JsonLines, LateSink, Sink, TensorBoard
-from offbeat.metrics.status import About
 from offbeat.runtime.assembly import topology_of
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervised import Supervised, start_failure
 from offbeat.runtime.devices import device_text
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.run_services import RunServices
+from offbeat.runtime.loop.run_services import RunServices
+from offbeat.runtime.loop.training_loop import TrainingLoop
 from offbeat.runtime.runtimes import runtime_of
-from offbeat.runtime.supervised import Supervised, start_failure
-from offbeat.runtime.training_loop import TrainingLoop
 
 
 def make_sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from offbeat.metrics.status import Status
+from offbeat.metrics.progress.status import Status
 from offbeat.run_directory.directory import RunDirectory
 
 

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import Slab
 from offbeat.core.policy_names import policy_key
-from offbeat.core.threads import set_thread_count, waited_for_core_s
+from offbeat.core.process.threads import set_thread_count, waited_for_core_s
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.models.published import published_layout
 from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, Board, board_slabs
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child_main import ChildContext
+from offbeat.runtime.children.launch import LaunchSpec, prepare_process
 from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
-from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.workers.episodes import Evaluation
 
 

@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 from offbeat.config.config import Config
 from offbeat.core.closing import close_all, closed_on_error
 from offbeat.core.errors import OffbeatError, RunFailed, message_with_notes
-from offbeat.core.threads import higher_niceness
+from offbeat.core.process.threads import higher_niceness
 from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.sending import NotSendable
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child
-from offbeat.runtime.child_main import Report
+from offbeat.runtime.children.child import Child
+from offbeat.runtime.children.child_main import Report
+from offbeat.runtime.children.launch import sent_code, start_worker
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.evaluation.evaluator_process import (
     EvaluatorBoard,
     EvaluatorLaunch,
@@ -28,10 +31,7 @@ from offbeat.runtime.evaluation.evaluator_process import (
     evaluator_board_slabs,
 )
 from offbeat.runtime.evaluation.plan import EvaluationPlan
-from offbeat.runtime.launch import sent_code, start_worker
 from offbeat.runtime.main_thread import MainThreadWatch
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervisor import Supervisor
 from offbeat.workers.episodes import Evaluation
 
 Vectors = Mapping[str, NDArray[np.float32]]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from offbeat.core.policy_names import policy_key
-from offbeat.core.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers
 from offbeat.core.types import Tree
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.names import ADAPTATION_TRIALS, adaptation_key
@@ -27,9 +27,9 @@ from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.evaluation.evaluators import Evaluator, Result, make_evaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
+from offbeat.runtime.loop.run_services import RunServices
+from offbeat.runtime.loop.saving import Saving
 from offbeat.runtime.parts import Parts
-from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.saving import Saving
 from offbeat.workers.episodes import Episodes, Evaluation
 
 ALWAYS_ALLOWED_S = 5.0

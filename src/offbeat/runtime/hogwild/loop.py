@@ -17,8 +17,8 @@ from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerReport
 from offbeat.runtime.hogwild.workforce import HogwildWorkforce
-from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.training_loop import TrainingLoop
+from offbeat.runtime.loop.run_services import RunServices
+from offbeat.runtime.loop.training_loop import TrainingLoop
 
 DRAIN_S = 5.0
 """Seconds that workers get to pause, after the run has failed, until they are killed."""

@@ -24,10 +24,10 @@ from offbeat.runtime.devices import device_of
 from offbeat.runtime.hogwild.board import WorkersBoard
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, write_initial
+from offbeat.runtime.loop.state_checks import require_like
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import Parts, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.state_checks import require_like
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
 from offbeat.workers.updates import Updates
 

@@ -7,18 +7,18 @@ from functools import partial
 from time import monotonic
 
 from offbeat.core.closing import close_all
-from offbeat.core.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers
 from offbeat.metrics.counters import WorkerCounters
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child
-from offbeat.runtime.child_main import Report
+from offbeat.runtime.children.child import Child
+from offbeat.runtime.children.child_main import Report
+from offbeat.runtime.children.launch import sent_algorithm, sent_code, start_worker
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.hogwild.board import NOT_STARTED
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerReport, WorkerState
-from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervisor import Supervisor
 
 
 class WorkerPool:

@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.core.threads import core_of, set_thread_count
+from offbeat.core.process.threads import core_of, set_thread_count
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child_main import ChildContext
+from offbeat.runtime.children.launch import LaunchSpec, prepare_process
 from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.hogwild.device_buffer import open_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage
-from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import ActorSnapshot, Plan

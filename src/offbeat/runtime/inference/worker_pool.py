@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offbeat.core.closing import close_all, closed_on_error
-from offbeat.core.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import Bell
-from offbeat.runtime.child import Child
+from offbeat.runtime.children.child import Child
+from offbeat.runtime.children.launch import start_worker
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.requests import InferenceAccess
 from offbeat.runtime.inference.worker_process import InferenceLaunch
-from offbeat.runtime.launch import start_worker
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from offbeat.runtime.plan import Plan

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from offbeat.core.gpu_numerics import set_gpu_numerics
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.gpu_numerics import set_gpu_numerics
+from offbeat.core.process.threads import set_thread_count
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child_main import ChildContext
+from offbeat.runtime.children.launch import LaunchSpec, prepare_process
 from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.server import InferenceServer
-from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.plan import Plan
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from offbeat.config.devices import gpus_of
 from offbeat.core.errors import RunFailed
-from offbeat.core.threads import start_thread
+from offbeat.core.process.threads import start_thread
 from offbeat.metrics.timings import EXCHANGE, Timings
 from offbeat.runtime.learners.board import LearnersBoard
 from offbeat.runtime.learners.shared_memory import Check, shards_of

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from offbeat.algorithms.base import Algorithm
 from offbeat.config.config import Config
 from offbeat.core.errors import Closed
-from offbeat.core.threads import set_thread_count
+from offbeat.core.process.threads import set_thread_count
 from offbeat.core.types import Array, Tree
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
@@ -21,10 +21,10 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child_main import ChildContext
+from offbeat.runtime.children.child_main import ChildContext
+from offbeat.runtime.children.launch import LaunchSpec, prepare_process
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.gate import PaceBoard
-from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import join_store

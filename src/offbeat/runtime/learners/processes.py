@@ -14,21 +14,21 @@ from time import perf_counter as clock
 
 from offbeat.core.closing import Closable, close_all, closed_on_error
 from offbeat.core.errors import RunFailed
-from offbeat.core.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers
 from offbeat.memory.arena import SharedArena
 from offbeat.metrics.timings import EXCHANGE, UPDATE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
-from offbeat.runtime.child import Child
+from offbeat.runtime.children.child import Child
+from offbeat.runtime.children.launch import sent_algorithm, sent_code, start_worker
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervised import LossWatch, failure_of, start_failure, traceback_of, wait_until_ready
 from offbeat.runtime.deadline import Span, start_timeout
-from offbeat.runtime.launch import sent_algorithm, sent_code, start_worker
 from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
 from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
 from offbeat.runtime.parts import PacedParts, PacedPolicy
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.supervised import LossWatch, failure_of, start_failure, traceback_of, wait_until_ready
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 

@@ -15,11 +15,15 @@ from typing import Any
 from offbeat.config.ray import runtime_env_of
 from offbeat.metrics.text import counted
 from offbeat.metrics.timings import MESSAGE_WAIT
-from offbeat.runtime.child import search_path
+from offbeat.runtime.children.child import search_path
+from offbeat.runtime.children.launch import sent_code
+from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.gated import GatedActing
-from offbeat.runtime.launch import sent_code
+from offbeat.runtime.loop.paced import PacedRuntime
+from offbeat.runtime.loop.run_services import RunServices
+from offbeat.runtime.loop.training_loop import TrainingLoop
 from offbeat.runtime.message_traffic import MessageTraffic, Network
-from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot, Plan
 from offbeat.runtime.ray.cluster import Cluster, resources_text
@@ -31,10 +35,6 @@ from offbeat.runtime.ray.network import network_of
 from offbeat.runtime.ray.place_notice import PlaceNotice
 from offbeat.runtime.ray.placement import custom_resources_of, options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
-from offbeat.runtime.reporting import Reporting
-from offbeat.runtime.run_services import RunServices
-from offbeat.runtime.supervisor import Supervisor
-from offbeat.runtime.training_loop import TrainingLoop
 
 
 class RayActing(GatedActing):

@@ -20,7 +20,7 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.importable import is_importable
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.runtime.ray.cluster import Cluster
 from offbeat.runtime.ray.watchdog import Watchdog
 

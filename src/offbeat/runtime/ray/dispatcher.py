@@ -18,7 +18,7 @@ from time import monotonic, thread_time
 import numpy as np
 
 from offbeat.core.errors import Closed, RunFailed
-from offbeat.core.threads import start_thread
+from offbeat.core.process.threads import start_thread
 from offbeat.metrics.timings import ACTOR_WAIT, MESSAGE_WAIT, OTHER_WORK
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch

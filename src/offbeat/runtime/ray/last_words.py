@@ -10,7 +10,7 @@ import os
 
 from offbeat.core.argument_notation import as_shown
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.watchdog_process import end_watchdog, start_watchdog
+from offbeat.runtime.children.watchdog_process import end_watchdog, start_watchdog
 
 _WATCHDOG = """
 import json, os, sys

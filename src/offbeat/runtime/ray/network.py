@@ -7,7 +7,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from offbeat.core.threads import usable_cores
+from offbeat.core.process.threads import usable_cores
 from offbeat.runtime.message_traffic import Network
 from offbeat.runtime.ray.cluster import Cluster, task_on
 

@@ -12,7 +12,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any
 
-from offbeat.runtime.child_main import Failed
+from offbeat.runtime.children.child_main import Failed
 from offbeat.runtime.deadline import Deadline, Span
 from offbeat.runtime.ray.cluster import Cluster, cause_of, version_differences
 from offbeat.runtime.ray.messages import ActedTickets, Alive, Assignment, Started

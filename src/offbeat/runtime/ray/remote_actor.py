@@ -23,21 +23,21 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.argument_notation import keep_flags
 from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slots
-from offbeat.core.threads import set_blas_thread_count
+from offbeat.core.process.allocator import keep_freed_memory
+from offbeat.core.process.threads import set_blas_thread_count
 from offbeat.core.types import Tree
 from offbeat.envs import sending
 from offbeat.envs.current import env_called_by
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.runtime.child_main import PR_SET_PDEATHSIG, Failed
+from offbeat.runtime.children.child_main import PR_SET_PDEATHSIG, Failed
+from offbeat.runtime.children.process_groups import GROUPS
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, PolicyPlan
-from offbeat.runtime.process_groups import GROUPS
 from offbeat.runtime.ray.cluster import own_versions
 from offbeat.runtime.ray.messages import (
     ActedTickets,

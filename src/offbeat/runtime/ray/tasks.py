@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import RunFailed
 from offbeat.envs import sending
-from offbeat.runtime.child import search_path
+from offbeat.runtime.children.child import search_path
 from offbeat.runtime.ray.cluster import Cluster, ray_options, resources_text
 from offbeat.runtime.ray.missing_modules import naming_this_node
 

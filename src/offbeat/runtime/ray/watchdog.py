@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 
-from offbeat.runtime.watchdog_process import end_watchdog, start_watchdog
+from offbeat.runtime.children.watchdog_process import end_watchdog, start_watchdog
 
 _WATCHDOG = """
 import os, shutil, signal, sys, time

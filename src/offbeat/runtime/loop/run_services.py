@@ -1,0 +1,45 @@
+"""What shows, stores and stops a run (recorder, progress view, callbacks, signals), and the ending of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from offbeat.metrics.expectation import Expectation
+from offbeat.metrics.progress.status import Status
+from offbeat.metrics.recorder import Recorder
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.children.reporting import Notify, Reporting
+from offbeat.runtime.loop.observer import Observer
+from offbeat.runtime.loop.signals import GracefulStop
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended, or will end at the next boundary."""
+
+    state: Literal["finished", "interrupted"]
+    reason: str
+    exit_code: int
+    bottleneck: str = ""
+    """The bottleneck report of the whole run, a sentence in each line."""
+
+
+class RunServices(NamedTuple):
+    """The objects that observe, show, store or stop a run; the training loop uses them."""
+
+    directory: RunDirectory
+    recorder: Recorder
+    show_status: Callable[[Status], None]
+    """Shows the status of the run; called often."""
+    notify: Notify
+    warn: Callable[[str], None]
+    """Warns the user that something could not be written; repeated warnings are limited in rate."""
+    reporting: Reporting
+    """The functions that are called when processes of the run change."""
+    signals: GracefulStop
+    observer: Observer
+    """Passes on what happens to the callbacks of the user."""
+    expectation: Expectation | None = None
+    """What auto layout expects of the run; None if it did not choose the topology."""
