@@ -15,8 +15,9 @@ from offbeat.metrics.names import METRICS
 from offbeat.population.settings import GeneTable, PopulationSettings
 
 PAGES = sorted((ROOT / "docs/how-to/coming-from").glob("*.md"))
-RUNTIMES_AND_KEYS = {"serial", "threads", "processes", "seeds", "sessions", "trials", "terminated", "truncated"}
-OTHERS = RUNTIMES_AND_KEYS | {"env_kwargs", "callbacks"}
+RUNTIMES_AND_COLUMNS = {"serial", "threads", "processes", "terminated", "truncated"}
+OF_SPECS = {"seeds", "sessions", "trials", "prune_after"}
+OTHERS = RUNTIMES_AND_COLUMNS | OF_SPECS | {"env_kwargs", "callbacks"}
 """Named in the column too: runtimes, keys of a spec file, columns of a row, and arguments of Python's functions."""
 SINGULAR = {"wrapper"}
 """Flags that are given once for each item of a field."""

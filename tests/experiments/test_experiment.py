@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import signal
 import statistics
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import chdir
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -36,7 +34,7 @@ from tests.support.runs import (
     status_of,
     weights_of,
 )
-from tests.support.specs import TINY, grid, write_spec
+from tests.support.specs import TINY, grid, run_spec, write_spec
 from tests.support.thorough import thorough
 
 from offbeat.cli.run import RunSpec
@@ -57,13 +55,6 @@ RATES = (0.001, 0.003)
 SEEDS = (1, 2)
 TARGET = 19.2
 """A mean return that some evaluations reach, and others do not."""
-
-
-def in_order(folder: Path, *arguments: str) -> CommandResult:
-    """Run `offbeat run spec.toml` to its end; its sessions are processes of their own."""
-    where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
-    with chdir(folder), patch.dict(os.environ, where):
-        return offbeat("run", "spec.toml", *arguments)
 
 
 @pytest.fixture
@@ -130,7 +121,7 @@ def scenario(tmp_path_factory) -> Scenario:
 
     resumed = [run for run in runs if has_saved(run) and not is_finished(run)]
     return Scenario(
-        folder, experiment, orphans, before, stopped, resumed, in_order(folder, "--jobs", "2", "--trust-code")
+        folder, experiment, orphans, before, stopped, resumed, run_spec(folder, "--jobs", "2", "--trust-code")
     )
 
 
@@ -177,7 +168,7 @@ def test_a_session_that_was_resumed_has_the_bits_of_a_separate_run(scenario, tmp
 @pytest.mark.usefixtures("without_pictures")
 def test_a_finished_experiment_starts_no_session(scenario):
     before = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
-    said = in_order(scenario.folder, "--trust-code")
+    said = run_spec(scenario.folder, "--trust-code")
     assert said.code == 0
     assert "already finished: 4 sessions" in said.err
     after = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
@@ -301,7 +292,7 @@ def test_a_failed_session_does_not_stop_the_others_and_is_retried(tmp_path):
         tmp_path / "spec.toml", env=None, envs=["runs/RaisesUntilMended-v0", "CartPole-v1"], seeds=[1],
         imports=["tests.sample_envs.run_envs"], settings={**TINY, "steps": 900, "checkpoint_every": 256},
     )  # fmt: skip
-    said = in_order(tmp_path, "--trust-code")
+    said = run_spec(tmp_path, "--trust-code")
     experiment = tmp_path / "experiments/spec"
     assert said.code == 1
     assert "failed: trial-000/seed-1: " in said.out
@@ -313,7 +304,7 @@ def test_a_failed_session_does_not_stop_the_others_and_is_retried(tmp_path):
         assert [(row["finished"], row["failed"]) for row in csv.DictReader(file)] == [("0", "1"), ("1", "0")]
 
     (tmp_path / "MENDED").touch()
-    said = in_order(tmp_path, "--trust-code")
+    said = run_spec(tmp_path, "--trust-code")
     assert said.code == 0, said
     assert "trial-000/seed-1 resumes from its checkpoint" in said.err
     assert lines_of(experiment / "trial-000/seed-1")[-1]["env_steps"] >= 900
@@ -386,7 +377,7 @@ def test_a_resumed_session_stops_where_the_spec_ends(begun):
     (begun / "trial-000/seed-2/notes.txt").write_text("mine")
     assert offbeat("run", "spec.toml", "--progress", "none").code == 2  # it was not made by `offbeat run`
     (begun / "experiment.json").write_text(json.dumps(record_of(begun)))
-    said = in_order(Path.cwd(), "--jobs", "2")
+    said = run_spec(Path.cwd(), "--jobs", "2")
     assert said.code == 0, said
     for seed in (1, 2):
         steps = lines_of(begun / f"trial-000/seed-{seed}")[-1]["env_steps"]
@@ -411,11 +402,11 @@ def test_an_optuna_search_resumes_with_its_earlier_results(tmp_path):
     settings = {key: value for key, value in TINY.items() if key != "hidden_sizes"}
     tables: dict[str, Any] = {"seeds": [1], "settings": settings}
     write_spec(tmp_path / "spec.toml", **tables, search={"method": "optuna", "trials": 1, "over": over})
-    assert in_order(tmp_path).code == 0
+    assert run_spec(tmp_path).code == 0
     first = contents(tmp_path / "experiments/spec/trial-000/seed-1")
 
     write_spec(tmp_path / "spec.toml", **tables, search={"method": "optuna", "trials": 2, "over": over})
-    said = in_order(tmp_path)
+    said = run_spec(tmp_path)
     assert said.code == 0, said
     assert contents(tmp_path / "experiments/spec/trial-000/seed-1") == first
     with (tmp_path / "experiments/spec/table.csv").open() as file:

@@ -129,6 +129,9 @@ class UntilNotKilled:
         self.waiting.append(outcome.job)
         return outcome.killed
 
+    def prune(self, running: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002
+        return ()
+
 
 def test_a_job_that_is_started_again_has_not_failed(job):
     pool, schedule = pool_of(FakeLauncher([KILLED, End(0)])), UntilNotKilled(job)

@@ -143,6 +143,21 @@ class Held(Ages):
         self.phase, self.steps, self.age = state["phase"], state["steps"], state["age"]
 
 
+class Pays(Wave):
+    """Pays the same in each step. If that is 0, a step takes 30 milliseconds, so that a run can be stopped before it
+    ends.
+    """
+
+    def __init__(self, pay: float) -> None:
+        self.pay = pay
+
+    def step(self, action: Any) -> Any:
+        if self.pay == 0:
+            time.sleep(0.03)
+        observation, _, *rest = super().step(action)
+        return (observation, self.pay, *rest)
+
+
 class Locks(gym.Env[Any, Any]):
     """Which key is the best of those on the table, and how far to turn it? One step is an episode.
 
@@ -391,7 +406,7 @@ def register() -> None:
     kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, Locks, Doors]
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
     kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
-    kinds += [OverflowingForAWhile, HangsInConstructor, Held, Wanders, WandersInReset, BecomesUnsavable]
+    kinds += [OverflowingForAWhile, HangsInConstructor, Held, Pays, Wanders, WandersInReset, BecomesUnsavable]
     register_envs("runs", *kinds)
 
 

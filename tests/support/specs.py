@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import tomli_w
-from tests.support.runs import SMALL
+from tests.support.runs import SMALL, CommandResult, offbeat
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -27,3 +30,10 @@ def write_spec(path: Path, **changes: Any) -> Path:
 
 def grid(**over: list[Any]) -> dict[str, Any]:
     return {"over": over}
+
+
+def run_spec(folder: Path, *arguments: str) -> CommandResult:
+    """Run `offbeat run spec.toml` to its end; its sessions are processes of their own."""
+    where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
+    with chdir(folder), patch.dict(os.environ, where):
+        return offbeat("run", "spec.toml", *arguments)

@@ -183,6 +183,9 @@ class _ExperimentCommand:
         for trial in experiment.trials:
             for session in experiment.sessions(trial):
                 status = session.status()
+                if status != "finished" and experiment.is_pruned(trial):
+                    print(f"{session.name}: skip, its trial was pruned")
+                    continue
                 print(f"{session.name}: {actions[status]}")
                 if status != "finished":
                     print(f"  offbeat {shlex.join(session.arguments())}")
@@ -194,11 +197,13 @@ class _ExperimentCommand:
 
     def run(self, launcher: Launcher, view: JobsView) -> int:
         """Run the experiment, print the results, and return the exit code."""
-        from offbeat.metrics.text import rounded
+        from offbeat.metrics.text import compact, rounded
 
         result = self.experiment.run(launcher, view)
         for row in result.rows:
             sessions = f"{row['finished']} of {row['sessions']} sessions finished"
+            if row.get("pruned_after"):
+                sessions += f", pruned after {compact(row['pruned_after'])} env steps"
             final = f"final return {rounded(row['final_return'])} ({row['return_kind']})"
             print_text(f"{row['trial']} ({_setting_of(row)}): {final}, {sessions}")
         _print_failed(result.failed)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from offbeat.config.importing import accept
 from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.fields import build
 from offbeat.core.files import remedy_for, replace_file
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.typed_text import change_text
+from offbeat.experiments.pruning_rule import Pruned
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import (
@@ -53,6 +56,8 @@ class ExperimentDirectory:
         self.record = path / EXPERIMENT
         self.csv = path / "table.csv"
         self.markdown = path / "table.md"
+        self._pruned: dict[int, Pruned] = {}
+        """Number of a trial -> why it was pruned, as far as it is known."""
 
     # --- the record ----------------------------------------------------------------------------------------
 
@@ -165,6 +170,28 @@ class ExperimentDirectory:
 
     def write_trial(self, trial: Trial) -> None:
         write_trial(trial, self.folder(trial) / TRIAL)
+
+    def pruned(self, trial: Trial) -> Pruned | None:
+        """Return why a trial was pruned; None if it was not.
+
+        Raises:
+            ConfigError: its file was changed by another program.
+        """
+        file = self._pruned_file(trial)
+        if trial.number not in self._pruned and file.exists():
+            remedy = "delete it, so that the trial goes on"
+            try:
+                self._pruned[trial.number] = build(Pruned, read_json(file, LARGEST_RECORD), str(file), remedy)
+            except ValueError as error:
+                raise ConfigError(f"{file} {error}: {remedy}") from None
+        return self._pruned.get(trial.number)
+
+    def write_pruned(self, trial: Trial, pruned: Pruned) -> None:
+        """Save that a trial was pruned, and why."""
+        replace_file(self._pruned_file(trial), (json.dumps(asdict(pruned)) + "\n").encode(), synced=False)
+
+    def _pruned_file(self, trial: Trial) -> Path:
+        return self.folder(trial) / "pruned.json"
 
     def known_trials(self, spec: Spec) -> list[Trial]:
         """Return the trials that have been started, by number."""

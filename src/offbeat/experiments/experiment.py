@@ -18,6 +18,8 @@ from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import JobCounts, JobsView
+from offbeat.experiments.pruning import PruningQueue, require_prunable
+from offbeat.experiments.pruning_rule import Pruned
 from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, return_kind
 from offbeat.experiments.running import JobOutcome, Pool, StopSignals, wait_until_free
@@ -85,6 +87,7 @@ class Experiment:
         """All trials; in a search by Optuna those that have been started."""
         examples = [] if self._optuna is None else _examples(self.spec, self._optuna)
         self._checked = [*self.trials, *examples]
+        require_prunable(self.spec, [trial.config for trial in self._checked])
         try_envs(self._checked, self.spec, elsewhere=elsewhere)
         self.directory.require_same_sessions(self.spec, self.trials)
 
@@ -141,13 +144,14 @@ class Experiment:
             wait_until_free(sessions, view, stops)
             self.directory.write_record(self.spec, self._text)
             finished = sum(session.status() == "finished" for session in sessions)
-            pool = Pool(launcher, view, stops, JobCounts(self.total, finished))
+            pruned = sum(session.status() != "finished" and self.is_pruned(session.trial) for session in sessions)
+            pool = Pool(launcher, view, stops, JobCounts(self.total, finished, pruned=pruned))
             view.start()
             try:
                 if finished:
                     view.message(f"already finished: {counted(finished, 'session')}")
                 try:
-                    self._run(pool, stops)
+                    self._run(pool, stops, view)
                 except (ConfigError, RunFailed):
                     self._write_report(pool.failed, view)
                     raise
@@ -157,14 +161,27 @@ class Experiment:
         exit_code = 130 if stops.requested else 1 if pool.failed else 0
         return ExperimentResult(exit_code, pool.counts, pool.failed, rows)
 
-    def _run(self, pool: Pool, stops: StopSignals) -> None:
+    def _run(self, pool: Pool, stops: StopSignals, view: JobsView) -> None:
         for trials in self._batches():
             for trial in trials:
                 self.directory.write_trial(trial)
-            sessions = [session for trial in trials for session in self.sessions(trial)]
-            pool.run([session for session in sessions if session.status() != "finished"])
+            left = [trial for trial in trials if not self.is_pruned(trial)]
+            sessions = [s for trial in left for s in self.sessions(trial) if s.status() != "finished"]
+            if self._prunes:
+                pool.run_from(PruningQueue(sessions, self.trials, self.spec, self.directory, pool.count, view.message))
+            else:
+                pool.run(sessions)
             if stops.requested:
                 return
+
+    @property
+    def _prunes(self) -> bool:
+        """Whether trials are pruned."""
+        return self.spec.search is not None and self.spec.search.prune_after is not None
+
+    def is_pruned(self, trial: Trial) -> bool:
+        """Whether a trial was pruned: its sessions that are not finished do not go on."""
+        return self.directory.pruned(trial) is not None
 
     def _batches(self) -> Iterator[list[Trial]]:
         """Yield trials that can run at the same time: all, or single ones if Optuna chooses the next trial."""
@@ -209,8 +226,12 @@ class Experiment:
         """Return of which kind the returns of all trials are, so that they can be compared."""
         return return_kind(session for trial in self.trials for session in self.sessions(trial))
 
-    def _score(self, trial: Trial, kind: ReturnKind) -> float | None:
-        """Return the mean final return of a trial; None if a session has failed, or has no return of this kind."""
+    def _score(self, trial: Trial, kind: ReturnKind) -> float | Pruned | None:
+        """Return the mean final return of a trial, or why it was pruned; None if a session has failed, or has no return
+        of this kind.
+        """
+        if (pruned := self.directory.pruned(trial)) is not None:
+            return pruned
         sessions = self.sessions(trial)
         results = [result_of(session, None, kind, finished=session.status() == "finished") for session in sessions]
         finals = [result.final_return for result in results if result is not None and result.finished]
@@ -222,11 +243,18 @@ class Experiment:
         names = {outcome.job.name for outcome in failed}
         kind, target = self._return_kind(), self.spec.target_return
         with defer_signals():  # a second signal ends the command after the report
-            rows = tuple(row_of(self.sessions(trial), names, target, kind) for trial in self.trials)
+            rows = tuple(
+                row_of(self.sessions(trial), names, target, kind, self._pruning(trial)) for trial in self.trials
+            )
             if rows:
                 write_table(rows, self.directory.csv, self.directory.markdown)
             plot_experiment(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
         return rows
+
+    def _pruning(self, trial: Trial) -> TableRow:
+        """Return the columns of the table about the pruning of a trial; none if no trial is pruned."""
+        pruned = self.directory.pruned(trial)
+        return {"pruned_after": None if pruned is None else pruned.env_steps} if self._prunes else {}
 
 
 def _examples(spec: Spec, search: Search) -> list[Trial]:

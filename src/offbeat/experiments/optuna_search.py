@@ -11,6 +11,7 @@ from typing import Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
+from offbeat.experiments.pruning_rule import Pruned
 from offbeat.experiments.search import Choices, Range, Search, Values
 
 
@@ -24,13 +25,13 @@ def require_optuna() -> None:
         ) from None
 
 
-def draws(search: Search, scored: Sequence[tuple[Values, float | None]], number: int) -> Iterator[Values]:
+def draws(search: Search, scored: Sequence[tuple[Values, float | Pruned | None]], number: int) -> Iterator[Values]:
     """Yield the values that Optuna draws for the next trial: the first ones, then others in their place, without end.
 
     Args:
         search: The search space.
-        scored: Values and mean final return of each earlier trial, by number. None, of a trial that failed, is worse
-            than every return.
+        scored: Values and mean final return of each earlier trial, by number. One that was pruned is worse than all
+            that were not, and None, of a trial that failed, is worse than every other result.
         number: Number of the next trial.
     """
     import optuna
@@ -42,9 +43,12 @@ def draws(search: Search, scored: Sequence[tuple[Values, float | None]], number:
     distributions = {key: _distribution(search.over[key]) for key in sorted(search.over)}
     for values, score in scored:
         params = {key: _to_optuna(search.over[key], value) for key, value in values.items()}
-        state = TrialState.PRUNED if score is None else TrialState.COMPLETE  # the sampler ignores FAIL
-        earlier = optuna.trial.create_trial(state=state, params=params, distributions=distributions, value=score)
-        study.add_trial(earlier)
+        given: dict[str, Any] = {"state": TrialState.PRUNED}  # also of one that failed: the sampler ignores FAIL
+        if isinstance(score, Pruned):
+            given["intermediate_values"] = {score.env_steps: score.best_return}
+        elif score is not None:
+            given = {"state": TrialState.COMPLETE, "value": score}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, **given))
     while True:
         drawn = study.ask(distributions).params
         yield {key: _from_optuna(search.over[key], drawn[key]) for key in distributions}

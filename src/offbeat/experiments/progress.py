@@ -87,10 +87,12 @@ class JobCounts:
     finished: int = 0
     failed: int = 0
     what: str = "sessions"
+    pruned: int = 0
 
     def __str__(self) -> str:
+        pruned = f", {self.pruned} pruned" if self.pruned else ""
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.finished} of {self.total} {self.what} finished{failed}"
+        return f"{self.finished} of {self.total} {self.what} finished{pruned}{failed}"
 
 
 class JobsView(Protocol):

@@ -20,11 +20,17 @@ from offbeat.plots.curves import draw_runs
 from offbeat.plots.figures import write_figure
 from offbeat.plots.runs import NoReturns, XAxis, runs_of
 
-_COMPACT = ("steps_to_target", "env_steps", "sps", "ups")
+_COMPACT = ("pruned_after", "steps_to_target", "env_steps", "sps", "ups")
 """Columns that the Markdown table shows in thousands and millions."""
 
 
-def row_of(sessions: Sequence[Session], failed: Collection[str], target: float | None, kind: ReturnKind) -> TableRow:
+def row_of(
+    sessions: Sequence[Session],
+    failed: Collection[str],
+    target: float | None,
+    kind: ReturnKind,
+    pruning: TableRow | None = None,
+) -> TableRow:
     """Return the row of a trial.
 
     Args:
@@ -32,6 +38,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
         failed: Names of the sessions that have failed in this start; others may have failed in an earlier one.
         target: Return to reach; None for no target.
         kind: Of which returns the row is. A session without such returns is not in their means.
+        pruning: Columns about the pruning of the trial.
     """
     trial = sessions[0].trial
     statuses = [(session, session.status() == "finished") for session in sessions]
@@ -44,6 +51,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
         "sessions": len(sessions),
         "finished": len(sessions) - len(unfinished),
         "failed": sum(session.name in failed or session.run.has_state("failed") for session in unfinished),
+        **(pruning or {}),
         "return_kind": kind,
         **summary([result for result in results if result], with_target=target is not None),
     }

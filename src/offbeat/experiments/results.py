@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -19,6 +19,8 @@ ReturnKind = Literal["evaluation", "training"]
 """evaluation: mean returns of evaluations; training: of the last 100 training episodes."""
 _COUNTERS = ("env_steps", "updates", "wall_time_s")
 """Numbers that each metrics line has."""
+_MOST_FILES = 10_000
+"""Files of metrics whose evaluations are kept in memory. A running session has a new version with each line."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,21 @@ def _result_in(
         sps=_rate(last["env_steps"], last["wall_time_s"]),
         ups=_rate(last["updates"], last["wall_time_s"]),
     )
+
+
+def evaluations_of(session: Session) -> tuple[tuple[int, float], ...]:
+    """Return (env steps, mean return) of each evaluation of a session so far. Raises as `result_of`."""
+    try:
+        file = session.run.metrics_file.stat()
+    except FileNotFoundError:
+        return ()
+    return _evaluations_in(session.run.metrics_file, (file.st_ino, file.st_size, file.st_mtime_ns))
+
+
+@lru_cache(_MOST_FILES)
+def _evaluations_in(metrics: Path, _version: tuple[int, int, int]) -> tuple[tuple[int, float], ...]:
+    returns = _returns(_lines_of(metrics), "evaluation")
+    return tuple((int(line["env_steps"]), float(mean)) for mean, line in returns)
 
 
 def _lines_of(metrics: Path) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ class JobOutcome:
     """How a job ended."""
 
     job: Job
-    state: Literal["finished", "interrupted", "failed"]
+    state: Literal["finished", "interrupted", "pruned", "failed"]
     reason: str
     killed: bool = False
     """Whether a signal ended the process, which is not the fault of the run."""
@@ -86,12 +86,13 @@ class Child:
         self.job, self._earlier_status = job, job.run.read_status()
         self._process = launch()
         self._started = time.monotonic()
-        self._stopping = False
+        self._stopped: Literal["interrupted", "pruned"] | None = None
+        """The state of its outcome after `stop`; None before."""
 
     def progress(self) -> JobProgress:
         """Return the progress of the job."""
         job = self.job
-        state = "stopping" if self._stopping else "waiting" if self._process.is_waiting else ""
+        state = "stopping" if self._stopped else "waiting" if self._process.is_waiting else ""
         if job.activity:
             return JobProgress(job.name, job.steps, {}, state or job.activity, trains=False)
         return JobProgress(job.name, job.steps, job.last_line(), state or self._phase(), time_s=job.time_s)
@@ -110,10 +111,10 @@ class Child:
         """Return how the process ended; None while it runs."""
         return self._process.poll()
 
-    def stop(self) -> None:
-        """Let the process save a checkpoint and end."""
-        if not self._stopping:
-            self._stopping = True
+    def stop(self, outcome: Literal["interrupted", "pruned"] = "interrupted") -> None:
+        """Let the process save a checkpoint and end, with this outcome."""
+        if not self._stopped:
+            self._stopped = outcome
             self._process.terminate()
 
     def kill(self) -> None:
@@ -134,8 +135,8 @@ class Child:
         job = self.job
         if job.status() == "finished":
             return JobOutcome(job, "finished", f"{job.summary()} in {duration(time.monotonic() - self._started)}")
-        if self._stopping and (end.node_lost or end.code in (0, 130, -signal.SIGTERM)):
-            return JobOutcome(job, "interrupted", job.summary())
+        if self._stopped and (end.node_lost or end.code in (0, 130, -signal.SIGTERM)):
+            return JobOutcome(job, self._stopped, job.summary())
         return JobOutcome(job, "failed", end.reason or self._failure(end.code), killed=end.node_lost or end.code < 0)
 
     def _failure(self, code: int) -> str:
@@ -183,6 +184,10 @@ class JobSchedule(Protocol):
         """Return whether `prepare_next` returns a job that failed again. Then it has not ended."""
         ...
 
+    def prune(self, running: Sequence[Job]) -> Sequence[Job]:
+        """Return the running jobs that end early, because nothing needs what they would still learn."""
+        ...
+
 
 class _Queue:
     """Jobs that start one after the other, each once."""
@@ -198,6 +203,9 @@ class _Queue:
 
     def restart(self, outcome: JobOutcome) -> bool:  # noqa: ARG002 - no job is
         return False
+
+    def prune(self, running: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002 - no job is
+        return ()
 
 
 class Pool:
@@ -313,10 +321,15 @@ class Pool:
     # --- running and ending ---------------------------------------------------------------------------------
 
     def _poll(self, running: list[Child]) -> None:
-        """Stop the jobs if a stop was requested, and show the progress."""
+        """Stop the jobs if a stop was requested, or else those that are pruned; and show the progress."""
         if self._stops.requested:
             for child in running:
                 child.stop()
+        else:
+            pruned = {job.name for job in self._schedule.prune([child.job for child in running])}
+            for child in running:
+                if child.job.name in pruned:
+                    child.stop("pruned")
         self._show(running)
 
     def _show(self, running: Sequence[Child]) -> None:
@@ -352,8 +365,13 @@ class Pool:
         """Count the outcome of a job, and print it; also of one that could not start."""
         job = outcome.job
         self.outcomes.append(outcome)
-        finished, failed = outcome.state == "finished", outcome.state == "failed"
-        self.counts = replace(self.counts, finished=self.counts.finished + finished, failed=self.counts.failed + failed)
+        finished, pruned, failed = (outcome.state == state for state in ("finished", "pruned", "failed"))
+        self.counts = replace(
+            self.counts,
+            finished=self.counts.finished + finished,
+            pruned=self.counts.pruned + pruned,
+            failed=self.counts.failed + failed,
+        )
         where = f" (see {job.log})" if failed and job.log.exists() else ""
         self._view.message(f"{job.name} {outcome.state}: {outcome.reason}{where}")
 

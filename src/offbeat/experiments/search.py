@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast
 from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.field_texts import describe
-from offbeat.core.fields import Bound, Natural, build, read
+from offbeat.core.fields import Bound, Count, Natural, build, read
 from offbeat.core.seeding import stream
 from offbeat.experiments.spec_notation import in_spec
 
@@ -142,6 +142,8 @@ class Search:
     """Number of sampled combinations; None for a grid, which has all combinations."""
     seed: int = 0
     """Seed of the random samples."""
+    prune_after: int | None = None
+    """Env steps after which a trial ends early if its return is below the median of the others; None: never."""
 
     @property
     def combinations(self) -> int:
@@ -158,7 +160,8 @@ class Search:
             key: list(values.values) if isinstance(values, Choices) else values.given()
             for key, values in self.over.items()
         }
-        return {"method": self.method, "seed": self.seed, "over": over}
+        pruning = {} if self.prune_after is None else {"prune_after": self.prune_after}
+        return {"method": self.method, "seed": self.seed, **pruning, "over": over}
 
     def settings(self) -> list[Values]:
         """Return the values of all combinations of a grid, or of random ones, none of them twice.
@@ -206,7 +209,7 @@ def read_search(where: str, table: Mapping[str, Any]) -> Search:
     Raises:
         ConfigError: a key is unknown or missing, or a value is invalid.
     """
-    known = ("method", "trials", "seed", "over")
+    known = ("method", "trials", "seed", "prune_after", "over")
     for key in table:
         if key not in known:
             raise unknown("key", key, known, f"{where}: keys to search over belong under [search.over].")
@@ -223,7 +226,9 @@ def read_search(where: str, table: Mapping[str, Any]) -> Search:
             "learning_rate = [1e-3, 1e-4]"
         )
     values = {key: _values(where, key, given) for key, given in over.items()}
-    return _grid(where, table, values) if method == "grid" else _sampled(where, table, method, values)
+    search = _grid(where, table, values) if method == "grid" else _sampled(where, table, method, values)
+    prune_after = expect(where, "prune_after", table["prune_after"], Count) if "prune_after" in table else None
+    return replace(search, prune_after=prune_after)
 
 
 def expect(where: str, key: str, value: object, hint: Any) -> Any:

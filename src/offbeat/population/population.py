@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -278,6 +278,9 @@ class Schedule:
         self._restarts[job.name] += 1
         self._running.discard(job.member)
         return True
+
+    def prune(self, running: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002 - a member takes over better weights
+        return ()
 
     def _enter_score(self, job: Scoring) -> None:
         try:
