@@ -5,6 +5,7 @@ No ticket is lost or learned from twice, nothing hangs, and no process of a Ray 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -27,8 +28,10 @@ from tests.support.scenes import Scene, cuts_between, scene
 from tests.support.thorough import thorough
 
 from offbeat.core.types import Tree
+from offbeat.envs import sending
 from offbeat.runtime.children import supervisor
-from offbeat.runtime.ray import place_notice, proxy
+from offbeat.runtime.children.child import search_path
+from offbeat.runtime.ray import place_notice, proxy, tasks
 from offbeat.runtime.ray.acting import RayActing
 from offbeat.runtime.ray.cluster import Cluster
 from offbeat.runtime.ray.messages import ActedTickets, Assignment
@@ -128,6 +131,30 @@ def test_commit_of_a_replaced_actor_is_refused():
         batches.take(10)
         assert batches.cuts == 1
         assert "1 tickets of replaced actors came too late: they were refused, and acted again" in it.said
+
+
+def stay(pid_file: str) -> None:
+    """Write which process this is, and hold the interpreter, so that no code of Ray can end it."""
+    Path(pid_file).write_text(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(600)
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_task_that_hangs_ends_with_its_node(nodes, tmp_path):
+    import ray
+
+    node = nodes.add_node(resources={"killed": 1})
+    file = tmp_path / "pid"
+    own_python = {"env_vars": {"OWN": "1"}}  # else the process of the task is no child of the node
+    task: Any = ray.remote(tasks._call)
+    options: dict[str, Any] = {"resources": {"killed": 1}, "runtime_env": own_python, "max_retries": 0}
+    arguments = map(tasks._pickled, (stay, str(file)))
+    task.options(**options).remote(search_path(), sending.package("CartPole-v1", ()), 600.0, *arguments)
+    wait_until(lambda: file.exists() and file.read_text() != "")
+    pid = int(file.read_text())
+    os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid))
+    nodes.remove_node(node)
 
 
 @pytest.mark.usefixtures("connected")

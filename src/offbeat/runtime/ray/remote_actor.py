@@ -6,9 +6,7 @@ second thread answers whether it makes progress, also while an env call hangs.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,8 +31,7 @@ from offbeat.envs import sending
 from offbeat.envs.current import env_called_by
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.runtime.children.child_main import PR_SET_PDEATHSIG, Failed
-from offbeat.runtime.children.process_groups import GROUPS
+from offbeat.runtime.children.child_main import Failed
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch, WorkerDeadline
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.plan import Plan, PolicyPlan
@@ -49,6 +46,7 @@ from offbeat.runtime.ray.messages import (
     TicketRows,
 )
 from offbeat.runtime.ray.missing_modules import naming_this_node
+from offbeat.runtime.ray.node_end import end_with_node
 from offbeat.workers.link import Memory
 
 _SEND_MODULE = """; or let Ray send it: pass --set 'ray_runtime_env={"py_modules": ["/home/me/my_env"]}'"""
@@ -137,7 +135,7 @@ class RemoteActor:
         import ray
 
         keep_flags()
-        _end_with_node()
+        end_with_node()
         _print_to_stderr()
         launch, plan, self._thread = self._launch, self._plan, get_ident()
         if launch.folder is not None:
@@ -210,15 +208,6 @@ class RemoteActor:
     def _end_deadline(self) -> None:
         """Set no deadline while this actor waits for assignments."""
         self._deadline.set(Span.NOTHING, inf)
-
-
-def _end_with_node() -> None:
-    """End this process, with all that its envs start, when the process of its node ends, even if it was stopped."""
-    if os.getpgid(0) != os.getpid():
-        os.setpgid(0, 0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    GROUPS.add(os.getpid())
 
 
 def _print_to_stderr() -> None:

@@ -15,6 +15,7 @@ from offbeat.envs import sending
 from offbeat.runtime.children.child import search_path
 from offbeat.runtime.ray.cluster import Cluster, ray_options, resources_text
 from offbeat.runtime.ray.missing_modules import naming_this_node
+from offbeat.runtime.ray.node_end import end_with_node
 
 RETRIES = 3
 """Times that a task is repeated because its node was lost."""
@@ -195,6 +196,7 @@ def _call(path: Sequence[str], env: bytes, stall_s: float, *pickled: bytes) -> A
         stall_s: as for `TaskPool.results`.
         *pickled: the function and its arguments, which may be of modules in these folders.
     """
+    end_with_node()
     sys.path += [folder for folder in path if folder not in sys.path]
     _LIMIT.start(stall_s)
     try:
