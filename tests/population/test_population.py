@@ -44,7 +44,7 @@ from tests.support.thorough import thorough
 
 from offbeat.cli.run import _PopulationCommand
 from offbeat.config.config_file import load
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.messages import ignore
 from offbeat.experiments.launching import LocalLauncher
 from offbeat.experiments.progress import JobCounts, SilentJobs
@@ -541,6 +541,19 @@ def test_no_failure_is_entered_if_all_members_have_failed(tmp_path):
     finish(schedule, lambda _: True)
     assert sorted(schedule.failed) == [0, 1, 2]
     assert not one.family().ledger.failures
+
+
+def test_a_population_whose_cluster_is_lost_leaves_its_table(tmp_path, monkeypatch):
+    def lose(_launcher: object) -> int:
+        raise RunFailed("the cluster is lost")
+
+    one = small_population(tmp_path)
+    finish(begun(one), lambda job: "generation 1" in job.name)  # so that these are tried again
+    monkeypatch.setattr(LocalLauncher, "room", lose)
+    monkeypatch.setattr("offbeat.population.report.draw_all", lambda *_: None)
+    with pytest.raises(RunFailed, match="the cluster is lost"):
+        one.run(LocalLauncher(one.configs, 1), SilentJobs())
+    assert one.directory.csv.is_file()
 
 
 # --- real processes -----------------------------------------------------------------------------------------

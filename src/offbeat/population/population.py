@@ -17,7 +17,7 @@ from pathlib import Path
 from offbeat.config.config import Config
 from offbeat.config.config_file import load_runtime
 from offbeat.config.importing import defer_signals
-from offbeat.core.errors import ConfigError, OffbeatError
+from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import Launcher
@@ -142,6 +142,7 @@ class Population:
 
         Raises:
             ConfigError: another process uses the directory, or the members cannot run in it.
+            RunFailed: the system starts no process, or Ray is lost.
             KeyboardInterrupt: a second signal was received; the running members were killed.
         """
         launcher.prepare(self.path, view.message)
@@ -154,9 +155,12 @@ class Population:
             self.write_files()
             view.start()
             try:
-                pool.run_from(schedule)
-                with defer_signals():  # a second signal ends the command after the report
-                    winner = write_report(self.plan, self.directory, family, view.message, schedule.failed)
+                try:
+                    pool.run_from(schedule)
+                except (ConfigError, RunFailed):
+                    self._write_report(family, schedule, view)
+                    raise
+                winner = self._write_report(family, schedule, view)
             finally:
                 view.close()
         failed = tuple(schedule.failed.values())
@@ -168,6 +172,11 @@ class Population:
             score,
             tuple(sorted(family.ledger.failures.values(), key=lambda failure: (failure.generation, failure.member))),
         )
+
+    def _write_report(self, family: Family, schedule: Schedule, view: JobsView) -> int | None:
+        """Write the report of all results so far, and return the winner."""
+        with defer_signals():  # a second signal ends the command after the report
+            return write_report(self.plan, self.directory, family, view.message, schedule.failed)
 
     def write_files(self) -> None:
         """Write the record of the population and what its members need, before anything starts."""

@@ -58,7 +58,9 @@ class Cluster:
             closing: is called at the end, in this order.
         """
         self.address, self.is_local, self._closing = address, is_local, list(closing)
-        self.logs = "" if is_local else ". Look at the logs of Ray on its nodes, by default in /tmp/ray/session_latest/logs"
+        self.logs = (
+            "" if is_local else ". Look at the logs of Ray on its nodes, by default in /tmp/ray/session_latest/logs"
+        )
         """The end of a message about a failure of Ray. A Ray that was started here deletes its logs when it ends."""
         self._kills: list[Any] = []
         """References of the tasks that kill processes."""
