@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference import statistics as slow
 
@@ -42,6 +42,13 @@ def test_the_bootstrap_band_agrees_with_a_slow_reference():
     slow_low, slow_high = slow.bootstrap_band(curves.tolist(), 0.95, 4000, seed=2)
     assert low == pytest.approx(slow_low, abs=0.12)
     assert high == pytest.approx(slow_high, abs=0.12)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=5))
+@settings(max_examples=20)
+def test_the_band_of_at_most_five_runs_is_that_of_all_resamplings(values):
+    low, high = stratified_bootstrap_band([[value] for value in values])
+    assert (low[0], high[0]) == pytest.approx(slow.exact_interval(values, 0.95), rel=1e-9, abs=1e-6)
 
 
 def test_equal_runs_have_a_band_of_zero_width():

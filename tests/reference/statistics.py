@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import product
 
 
 def iqm(scores: Sequence[float]) -> float:
@@ -36,3 +37,10 @@ def bootstrap_band(
             noted[point].append(iqm(values))
     tail = (1 - confidence) / 2
     return [quantile(point, tail) for point in noted], [quantile(point, 1 - tail) for point in noted]
+
+
+def exact_interval(scores: Sequence[float], confidence: float) -> tuple[float, float]:
+    """Note the IQM of every way to draw as many scores with replacement; take the quantiles."""
+    noted = [iqm(drawn) for drawn in product(scores, repeat=len(scores))]
+    tail = (1 - confidence) / 2
+    return quantile(noted, tail), quantile(noted, 1 - tail)
