@@ -1,4 +1,4 @@
-"""SAC, DroQ or CrossQ of SBX, with evaluations; started by `benchmarks.replay_variants`.
+"""SAC or CrossQ of SBX, with evaluations; started by `benchmarks.replay_variants`.
 
     python benchmarks/peers/sbx_variants.py '{"algorithm": "CrossQ", "env": "HalfCheetah-v5", "settings": {...}, ...}'
 
@@ -49,11 +49,11 @@ def make_model(work: dict[str, Any]) -> Any:
         "learning_starts": settings["warmup"],
         "batch_size": settings["batch_size"],
         "gamma": settings["gamma"],
-        "policy_kwargs": {"net_arch": settings["hidden_sizes"], **work.get("policy_kwargs", {})},
+        "policy_kwargs": {"net_arch": settings["hidden_sizes"]},
     }
     if work["algorithm"] == "SAC":  # CrossQ has no ema critics
         same["tau"] = settings["ema_rate"]
-    return getattr(sbx, work["algorithm"])("MlpPolicy", work["env"], seed=work["seed"], **same, **work["arguments"])
+    return getattr(sbx, work["algorithm"])("MlpPolicy", work["env"], seed=work["seed"], **same)
 
 
 class Curve(BaseCallback):

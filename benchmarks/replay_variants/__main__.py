@@ -46,17 +46,10 @@ def make(side: Side, seed: int, sbx: Path) -> Record:
     """Make a run in a process of its own, and return its record."""
     work = {"env": ENV, "seed": seed, "steps": STEPS, "cpu_s": CPU_S}
     work |= {"goal": SCORES[-1], "eval_every": EVAL_EVERY, "eval_episodes": EVAL_EPISODES}
-    if side.library == OFFBEAT:
-        settings = {key: value for key, value in COMMON.items() if key not in side.without}
-        arguments = {**work, "algorithm": side.algorithm, "settings": {**settings, **side.changes}}
-        command = [sys.executable, "-m", "benchmarks.replay_variants.run"]
-    else:
-        changes = dict(side.changes)
-        network = changes.pop("policy_kwargs", {})
-        settings = {key: changes.pop(key, value) for key, value in COMMON.items()}
-        arguments = {**work, "settings": settings, "algorithm": side.algorithm}
-        arguments |= {"arguments": changes, "policy_kwargs": network}
-        command = [str(sbx), str(PEER)]
+    settings = {key: value for key, value in COMMON.items() if key not in side.without}
+    arguments = {**work, "algorithm": side.algorithm, "settings": {**settings, **side.changes}}
+    is_ours = side.library == OFFBEAT
+    command = [sys.executable, "-m", "benchmarks.replay_variants.run"] if is_ours else [str(sbx), str(PEER)]
     return {**identity(side, seed), **record_of([*command, json.dumps(arguments)]), "machine": machine()}
 
 

@@ -45,9 +45,8 @@ def _introduction() -> str:
 SAC on {ENV}: one env, batches of {COMMON["batch_size"]}, layers {COMMON["hidden_sizes"]}, learning rate
 {COMMON["learning_rate"]:g}, one update per env step after {COMMON["warmup"]:,} env steps of warm-up, unless the side
 says otherwise. CrossQ has its own learning rate 0.001 and policy delay 3, and layers of the same sizes instead of its
-own; DroQ makes 20 updates of the critics and one of the policy per env step. Every {EVAL_EVERY:,} env steps
-{EVAL_EPISODES} greedy episodes give the mean return. A run ends at a mean return of {SCORES[-1]:,}, after {STEPS:,} env
-steps or after {CPU_S:,.0f} CPU seconds, whichever is first.
+own. Every {EVAL_EVERY:,} env steps {EVAL_EPISODES} greedy episodes give the mean return. A run ends at a mean return of
+{SCORES[-1]:,}, after {STEPS:,} env steps or after {CPU_S:,.0f} CPU seconds, whichever is first.
 
 Each run had one thread of a machine that other jobs used too: compare env steps and CPU seconds. CPU seconds depend on
 the other jobs as well. They do not include the evaluations, but they do include JAX's compilation.

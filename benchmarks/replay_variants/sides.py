@@ -28,7 +28,7 @@ class Side:
     name: str
     library: str
     changes: Settings = field(default_factory=dict)
-    """What differs from `COMMON`; for SBX the arguments of the class `algorithm`."""
+    """What differs from `COMMON`."""
     algorithm: str = "sac"
     """The algorithm's name in offbeat, or its class in SBX."""
     without: tuple[str, ...] = ()
@@ -50,12 +50,6 @@ SIDES = (
     Side("layer_norm, learning_rate=1e-3", OFFBEAT, {"layer_norm": True, "learning_rate": 1e-3}),
     Side("learning_rate=1e-3", OFFBEAT, {"learning_rate": 1e-3}),
     Side("prioritized", OFFBEAT, {"prioritized": True}),
-    Side(
-        "SBX DroQ",
-        SBX,
-        {"gradient_steps": 20, "policy_delay": 20, "policy_kwargs": {"dropout_rate": 0.01, "layer_norm": True}},
-        "SAC",
-    ),
 )
-"""In the order in which they run. CrossQ and DroQ have the settings that make them: their own learning rate and update
-ratio; CrossQ's critics have the sizes of all other sides, not its own. Two sides of offbeat have its learning rate."""
+"""In the order in which they run. CrossQ has its own learning rate, but critics of the sizes of all other sides. Two
+sides of offbeat have its learning rate."""
