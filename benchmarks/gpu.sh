@@ -5,10 +5,9 @@
 #   benchmarks/gpu.sh                        all parts
 #   benchmarks/gpu.sh tests pong             some of them
 #   benchmarks/gpu.sh --list                 the parts and their time limits
-#   benchmarks/gpu.sh --smoke                all parts on the CPU, in seconds each: shows that the script works
+#   benchmarks/gpu.sh --smoke --out FOLDER   all parts on the CPU, in seconds each: shows that the script works
 #
 # Environment variables:
-#   OUT      folder of the results; default: benchmarks/results/gpu
 #   PYTHON   Python with torch and the packages of `pip install ".[atari,mujoco,export,dev]"`; default: .venv/bin/python
 #            if it exists, else python3
 #   WHEELS   a folder of wheels to install first, for a machine without a network
@@ -24,4 +23,4 @@ if [ -n "${WHEELS:-}" ]; then
   "$PYTHON" -m pip install --quiet --no-index --no-deps --target "$site" "$WHEELS"/*.whl
   export PYTHONPATH="$PYTHONPATH:$site"
 fi
-exec "$PYTHON" -m benchmarks.gpu --out "${OUT:-benchmarks/results/gpu}" "$@"
+exec "$PYTHON" -m benchmarks.gpu "$@"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import finish, offbeat, read_metrics
+from offbeat.core.typed_text import as_text
 
 Settings = dict[str, Any]
 Curve = list[tuple[int, float, float | None]]
@@ -197,13 +198,9 @@ def command(work: Settings, side: str) -> list[str]:
     actors = int(layout[layout.index("--actors") + 1]) if "--actors" in layout else 1
     steps = work["steps"] // work.get("agents", 1)
     run = f"train {algorithm_of(work)} {work['env']} --steps {steps} --seed {work['seed']} --progress none"
-    settings = [f"{key}={_text(value)}" for key, value in work.items() if key not in NOT_SETTINGS]
+    settings = [f"{key}={as_text(value)}" for key, value in work.items() if key not in NOT_SETTINGS]
     policies = ["--policies", str(POLICIES)] if work.get("policies", 1) > 1 else []
     return [*run.split(), *policies, *layout, "--envs-per-actor", str(work["envs"] // actors), "--set", *settings]
-
-
-def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def run_offbeat(work: Settings, side: str) -> Settings:

@@ -3,11 +3,12 @@
     benchmarks/gpu.sh                  all parts
     benchmarks/gpu.sh tests pong       some of them
     benchmarks/gpu.sh --list           the parts and their time limits
-    benchmarks/gpu.sh --smoke          all parts on the CPU, in seconds each
+    benchmarks/gpu.sh --smoke --out FOLDER    all parts on the CPU, in seconds each
 
 Each part writes `PART.json` and `PART.txt`, what its programs have printed, to the folder of the results, and renews
 `gpu.md` there: a table of all parts whose JSON files are in the folder. So parts may run one at a time, and files from
-several machines' calls can be put into one folder; `--table` makes the table again.
+several machines' calls can be put into one folder; `--table` makes the table again. The files of a part are replaced
+when its first job begins.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, machine, write_json
+from benchmarks.common import RESULTS, machine, write_json
 from benchmarks.gpu.jobs import Figures, Job, run
 from benchmarks.gpu.parts import PARTS, Scale
 from benchmarks.gpu.table import as_markdown
@@ -30,7 +31,8 @@ from benchmarks.options import new_parser, read_options
 
 SECONDS, SMOKE_SECONDS = 12.0, 3.0
 """Of training in each run."""
-MINUTES = 29.0
+LEAST_S = 1.0
+"""Seconds without which no other job begins."""
 
 
 def main() -> int:
@@ -46,7 +48,11 @@ def main() -> int:
         about, scale = _about(), _scale(options)
         until = time.monotonic() + 60 * options.minutes
         for name in options.parts or PARTS:
-            failed |= _run_part(name, scale, about, options.out, until)
+            if until - time.monotonic() < LEAST_S:
+                print(f"{name}: not run: the time of all parts was over", flush=True)
+                failed = True
+            else:
+                failed |= _run_part(name, scale, about, options.out, until)
     print(_write_table(options.out))
     return int(failed)
 
@@ -55,7 +61,7 @@ def _options() -> argparse.Namespace:
     parser = new_parser(__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help="default: all")
     parser.add_argument("--seconds", type=float, help=f"of training in each run; default: {SECONDS:g}")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="after which no other job begins")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no other job begins")
     parser.add_argument("--smoke", action="store_true", help="on the CPU, in seconds, to test the script")
     parser.add_argument("--table", action="store_true", help="run nothing: only make the table again")
     parser.add_argument("--list", action="store_true", help="run nothing: list the parts")
@@ -85,22 +91,25 @@ def _about() -> dict[str, Any]:
 def _run_part(name: str, scale: Scale, about: dict[str, Any], out: Path, until: float) -> bool:
     """Run the jobs of a part, and write their figures after each; return whether one failed."""
     part, results, text = PARTS[name], list[dict[str, Any]](), out / f"{name}.txt"
+    jobs = list(part.jobs(scale, out))
+    if not jobs:
+        print(f"{name}: there is nothing to run", flush=True)
+        return False
     until = min(until, time.monotonic() + part.limit_s)
     text.write_text("")
     record = {"part": name, "title": part.title, "smoke": scale.smoke, "machine": about, "jobs": results}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        for number, job in enumerate(part.jobs(scale, out)):
+        for number, job in enumerate(jobs):
             figures = _run_job(job, Path(folder) / str(number), until, text)
             results.append({"job": job.name, **figures})
             print(f"{name}: {job.name}: {json.dumps(figures)}", flush=True)
             write_json(out / f"{name}.json", record)
-    write_json(out / f"{name}.json", record)  # also without any job
     return any("error" in result for result in results)
 
 
 def _run_job(job: Job, folder: Path, until: float, text: Path) -> Figures:
     remaining = until - time.monotonic()
-    if remaining < 1:
+    if remaining < LEAST_S:
         return {"error": "not run: the time of the part, or of all parts, was over"}
     limited = Job(job.name, job.command, min(job.limit_s, remaining), job.read, job.environment)
     try:
@@ -116,7 +125,7 @@ def _run_job(job: Job, folder: Path, until: float, text: Path) -> Figures:
 
 def _write_table(out: Path) -> str:
     records = [json.loads(path.read_text()) for name in PARTS if (path := out / f"{name}.json").exists()]
-    text = as_markdown(records, describe)
+    text = as_markdown(records)
     (out / "gpu.md").write_text(text)
     return text
 

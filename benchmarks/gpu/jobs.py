@@ -66,7 +66,7 @@ def run(job: Job, folder: Path) -> Figures:
     except (OSError, ValueError, KeyError, IndexError, StopIteration) as error:
         why = _last_line(said) if process.returncode else f"{type(error).__name__}: {error}"
         figures["error"] = f"no results: {why}"
-    if process.returncode and job.read is read_nothing:
+    if process.returncode and "error" not in figures:
         figures["error"] = f"ended with {process.returncode}: {_last_line(said)}"
     if not in_time:
         figures["error"] = f"stopped after its limit of {job.limit_s:.0f} s: {_last_line(said)}"

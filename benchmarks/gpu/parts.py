@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.gpu.jobs import FOLDER, OFFBEAT, Job, read_json, read_nothing, read_pytest, read_training
 from benchmarks.works import HALF_CHEETAH, HALF_CHEETAH_SAC, NOT_SETTINGS, PONG, Settings, algorithm_of
+from offbeat.core.typed_text import as_text
 
 GRACE_S = 60.0
 """Seconds that a run may take beyond its training: imports, the start of its processes, CUDA, the last checkpoint."""
@@ -79,16 +80,12 @@ def train(name: str, work: Settings, scale: Scale, layout: Layout, **changes: ob
         f"train {algorithm_of(work)} {work['env']} --steps 1000000000 --time {scale.seconds:g} --progress none "
         f"--run-dir {FOLDER}/run {layout.flags} --envs-per-actor {layout.envs}"
     )
-    pairs = [f"{key}={_text(value)}" for key, value in settings.items()]
+    pairs = [f"{key}={as_text(value)}" for key, value in settings.items()]
     return Job(name, [*OFFBEAT, *run.split(), "--set", *pairs], scale.seconds + GRACE_S, read_training)
 
 
 SMALLER: Settings = {"unroll_length": 8, "minibatch_size": 32, "batch_size": 64, "warmup": 200}
 """What makes runs small enough for `--smoke`."""
-
-
-def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 # --- the parts ----------------------------------------------------------------------------------------------

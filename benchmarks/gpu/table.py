@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.common import markdown_table
+from benchmarks.common import describe, markdown_table
 
 COLUMNS = {
     "sps": ("SPS", ",.0f"),
@@ -25,25 +25,23 @@ METHOD = """\
 are those of the whole process. GPU MiB is the memory in use on the whole GPU, the most that was seen."""
 
 
-def as_markdown(records: Sequence[dict[str, Any]], describe: Callable[[dict[str, Any]], str]) -> str:
+def as_markdown(records: Sequence[dict[str, Any]]) -> str:
     """Return a table for each part, and the machines that the parts ran on."""
     if not records:
         return "# On a GPU\n\nNo part has run.\n"
     smoke = "\n\n**These are results of `--smoke`: they show that the script works, and nothing else.**"
     head = "# On a GPU\n\n" + METHOD + (smoke if any(record["smoke"] for record in records) else "")
-    machines = dict.fromkeys(_machine(record["machine"], describe) for record in records)
+    machines = dict.fromkeys(_machine(record["machine"]) for record in records)
     return "\n\n".join([head, *machines, *map(_part, records)]) + "\n"
 
 
-def _machine(about: dict[str, Any], describe: Callable[[dict[str, Any]], str]) -> str:
+def _machine(about: dict[str, Any]) -> str:
     gpus = ", ".join(about["gpus"]) or "no GPU"
     return f"{gpus}; CUDA {about['cuda']}, cuDNN {about['cudnn']}; {describe(about)}."
 
 
 def _part(record: dict[str, Any]) -> str:
     jobs, title = record["jobs"], f"## {record['part']}: {record['title']}"
-    if not jobs:
-        return f"{title}\n\nThere was nothing to run."
     columns = [name for name in COLUMNS if any(isinstance(job.get(name), int | float) for job in jobs)]
     rows = [[job["job"], *(_cell(job, name) for name in columns), _rest(job)] for job in jobs]
     header = ["", *(COLUMNS[name][0] for name in columns), ""]
