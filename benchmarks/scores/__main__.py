@@ -21,20 +21,29 @@ from benchmarks.common import finish
 from benchmarks.options import new_parser
 from benchmarks.scores.page import write_page
 from benchmarks.scores.works import Work, all_works
+from benchmarks.side_by_side import results_of
 
 AT_A_TIME = 2
 
 
 def run_missing(works: list[Work], chosen: list[Work], seeds: list[int] | None) -> None:
-    """Run the seeds that have no result yet, `AT_A_TIME` at once; write the page after each."""
+    """Run the seeds that have no result yet, `AT_A_TIME` at once; write the page after each.
+
+    Raises:
+        SystemExit: one failed; its messages are shown at once, and those that are under way are waited for.
+    """
     jobs = [(work, seed) for work in chosen for seed in seeds or range(1, work.seeds + 1)]
     missing = [(work, seed) for work, seed in jobs if not work.result_path(seed).exists()]
     program = [sys.executable, "-m", "benchmarks.scores.run"]
+    commands = [[*program, str(works.index(work)), str(seed)] for work, seed in missing]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        started = [pool.submit(finish, [*program, str(works.index(work)), str(seed)]) for work, seed in missing]
-        for run in started:
-            print(run.result(), end="", flush=True)
-            write_page(works)
+        try:
+            for said in results_of(pool, finish, commands, AT_A_TIME):
+                print(said, end="", flush=True)
+                write_page(works)
+        except SystemExit as failure:
+            print(failure, file=sys.stderr, flush=True)
+            raise SystemExit(1) from failure
 
 
 def main() -> None:

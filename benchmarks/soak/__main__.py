@@ -18,11 +18,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 
 from tests.support import survivors
 
 from benchmarks.options import new_parser, read_options
+from benchmarks.side_by_side import results_of
 from benchmarks.soak.draw import draw
 from benchmarks.soak.one_run import RUNS, prepare, soak
 from benchmarks.soak.plan import Plan
@@ -71,16 +72,9 @@ def _options() -> argparse.Namespace:
 
 def _done(plans: list[Plan], jobs: int, minutes: float) -> Iterator[Report]:
     """Yield each run's report when it has ended; begin none after so many minutes."""
-    until, waiting = time.monotonic() + 60 * minutes, iter(plans)
+    until = time.monotonic() + 60 * minutes
     with ProcessPoolExecutor(jobs, initializer=prepare) as pool:
-        running: set[Future[Report]] = set()
-        while True:
-            while len(running) < jobs and time.monotonic() < until and (plan := next(waiting, None)):
-                running.add(pool.submit(soak, plan))
-            if not running:
-                return
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in ended)
+        yield from results_of(pool, soak, plans, jobs, until)
 
 
 def _show(reports: list[Report], runs: int, seconds: float) -> None:
