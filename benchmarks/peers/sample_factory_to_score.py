@@ -4,7 +4,8 @@
 
 The settings are those of its own example for MuJoCo, which its published scores are from. It saves its weights each
 second. A second process evaluates the first weights that were saved after each `eval_every` env steps, appends one
-JSON object to the file for each evaluation, and ends all when the last score is reached.
+JSON object to the file for each evaluation, and ends all when the last score is reached. After the training it
+evaluates what is left.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,8 +37,8 @@ from sf_examples.mujoco.train_mujoco import register_mujoco_components
 EXAMPLES = {"HalfCheetah-v5": ("mujoco_halfcheetah", "HalfCheetah-v4")}
 """For an env the name in Sample Factory's example, and the id before Gymnasium 1, whose rewards are the same."""
 EPISODES = 20
-REACHED, FAILED = signal.SIGTERM, signal.SIGUSR1
-"""Signals that end the training; `seconds_to_score` too sends the first."""
+DONE, FAILED = signal.SIGTERM, signal.SIGUSR1
+"""Signals that end the process of the training; `seconds_to_score` too sends the first."""
 KEPT = 1_000_000
 """Checkpoints: more than are written, so that none is removed before it is read."""
 POLL_EVERY_S = 0.05
@@ -72,15 +74,21 @@ def train(config: Any) -> None:
     run_to_end(runner)
 
 
-def saved_weights(folder: Path, every: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield env steps and weights of the first checkpoint after each `every` env steps, as they are written."""
+def saved_weights(folder: Path, every: int, ended: Event) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield env steps and weights of the first checkpoint after each `every` env steps, as they are written.
+
+    After the training has ended, those that are left are yielded too.
+    """
     following = every
     while True:
+        was_ended = ended.is_set()  # before the files are listed: what is listed then is all there is
         for path in sorted(folder.glob("checkpoint_p0/checkpoint_*.pth")):
             env_steps = int(path.stem.rpartition("_")[2])
             if env_steps >= following:
                 yield env_steps, torch.load(path, weights_only=False)["model"]
                 following = (env_steps // every + 1) * every
+        if was_ended:
+            return
         time.sleep(POLL_EVERY_S)
 
 
@@ -106,18 +114,18 @@ def _greedy_actions(model: ActorCritic, observations: NDArray[Any], rnn_states: 
     return means
 
 
-def evaluate(work: dict[str, Any], trainer: int) -> None:
-    """Evaluate until the last score is reached; tell the trainer's process how this ended."""
+def evaluate(work: dict[str, Any], trainer: int, ended: Event) -> None:
+    """Evaluate until the last score is reached or nothing is left; tell the trainer's process how this ended."""
     try:
-        evaluate_until_reached(work)
+        evaluate_until_reached(work, ended)
     except BaseException:
         os.kill(trainer, FAILED)
         raise
-    os.kill(trainer, REACHED)
+    os.kill(trainer, DONE)
 
 
-def evaluate_until_reached(work: dict[str, Any]) -> None:
-    """Evaluate as the weights are written, until the last score is reached."""
+def evaluate_until_reached(work: dict[str, Any], ended: Event) -> None:
+    """Evaluate as the weights are written, until the last score is reached or the training has ended."""
     torch.set_num_threads(1)
     config = config_of(work)
     _, env_id = EXAMPLES[work["env"]]
@@ -125,7 +133,7 @@ def evaluate_until_reached(work: dict[str, Any]) -> None:
     space = gymnasium.spaces.Dict({"obs": envs[0].observation_space})
     model = create_actor_critic(config, space, envs[0].action_space)
     model.eval()
-    for env_steps, weights in saved_weights(Path(config.train_dir) / "run", work["eval_every"]):
+    for env_steps, weights in saved_weights(Path(config.train_dir) / "run", work["eval_every"], ended):
         model.load_state_dict(weights)
         mean = greedy_return(model, config, envs, work["seed"] + 10_000)
         with Path(work["out"]).open("a") as file:
@@ -139,17 +147,22 @@ def _end_all(number: int, _frame: FrameType | None) -> None:
     for child in multiprocessing.active_children():
         child.kill()
         child.join()
-    os._exit(number != REACHED)
+    os._exit(number != DONE)
 
 
 def main() -> None:
-    """Train until the score is reached."""
+    """Train until the score is reached, or to the end; then wait for the evaluations."""
     work = given()
-    for number in (REACHED, FAILED):
+    for number in (DONE, FAILED):
         signal.signal(number, _end_all)
     register_mujoco_components()
-    multiprocessing.get_context("spawn").Process(target=evaluate, args=(work, os.getpid()), daemon=True).start()
+    context = multiprocessing.get_context("spawn")
+    ended = context.Event()
+    evaluator = context.Process(target=evaluate, args=(work, os.getpid(), ended), daemon=True)
+    evaluator.start()
     train(config_of(work))
+    ended.set()
+    evaluator.join()
 
 
 if __name__ == "__main__":
