@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +12,20 @@ from benchmarks.policy_lag.statistics import mean_probability_of_improvement
 from benchmarks.policy_lag.works import WORKS, Work
 from benchmarks.records import Record
 from offbeat.config.registry import algorithm_title
-from offbeat.plots.statistics import band_of, iqm
+from offbeat.plots.statistics import FEWEST_FOR_INTERVAL, band_of, iqm
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, PICTURE = DOCS / "concepts/policy-lag.md", DOCS / "images/policy-lag.png"
 START, END = "<!-- lags: written by benchmarks/policy_lag -->\n", "<!-- end of lags -->\n"
-SIMULATED, TIMED = "serial", "processes"
-"""The runtimes of the runs for scores, which are the same bits in all runtimes, and of those for seconds."""
 
+PROBABILITY = (
+    "Probability that a run with lag is better than one without; 0.5 is no difference. Its 95 % interval is given from "
+    f"{FEWEST_FOR_INTERVAL} seeds on."
+)
 STEPS = (
     "Env steps until an evaluation has at least the score: median of the seeds, where one that does not get there is "
     "later than all others (least to most of those that do), and how many get there. A dash: the median does not."
 )
-SECONDS = f"Seconds of training in `{TIMED}` to the score, of fewer seeds, one run at a time."
 
 FEWEST_SEEDS = 3
 """A work with fewer seeds is in no table: one seed would look like a result."""
@@ -44,16 +45,14 @@ def write_page(records: list[Record]) -> None:
 
 def content(records: list[Record]) -> str:
     """Return the tables, and the machines behind them."""
-    simulated = shown(records)
-    timed = {work: runs for work in simulated if any((runs := runs_of(work, TIMED, records)).values())}
+    found = shown(records)
     parts = [
         "Mean return of 20 greedy episodes with the last weights: IQM of the seeds (95 % interval).",
-        scores_table(simulated),
-        "Probability that a run with lag is better than one without (95 % interval); 0.5 is no difference.",
-        improvement_table(simulated),
+        scores_table(found),
+        PROBABILITY,
+        improvement_table(found),
         STEPS,
-        reached_table(simulated, lambda point: point[0]),
-        *([SECONDS, reached_table(timed, lambda point: point[1])] if timed else []),
+        reached_table(found),
         _left_out(records),
         *sorted({f"Machine: {describe(record['machine'])}." for record in records}),
     ]
@@ -61,17 +60,17 @@ def content(records: list[Record]) -> str:
 
 
 def shown(records: list[Record]) -> dict[Work, Runs]:
-    """Return the runs for scores of the works that have enough seeds."""
-    found = {work: runs_of(work, SIMULATED, records) for work in WORKS}
+    """Return the runs of the works that have enough seeds."""
+    found = {work: runs_of(work, records) for work in WORKS}
     return {work: runs for work, runs in found.items() if len(runs[work.lags[0]]) >= FEWEST_SEEDS}
 
 
-def runs_of(work: Work, runtime: str, records: list[Record]) -> Runs:
-    """Return the runs of a work in a runtime."""
+def runs_of(work: Work, records: list[Record]) -> Runs:
+    """Return the runs of a work."""
     found: dict[int, dict[int, Record]] = {lag: {} for lag in work.lags}
     for record in records:
         is_of_work = record["lag"] in found and record["name"] == work.name_of(record["lag"])
-        if is_of_work and (record["runtime"], record["steps"]) == (runtime, work.steps):
+        if is_of_work and record["steps"] == work.steps:
             found[record["lag"]][record["seed"]] = record
     seeds = sorted(set.intersection(*(set(runs) for runs in found.values())))
     return {lag: [runs[seed] for seed in seeds] for lag, runs in found.items()}
@@ -80,36 +79,36 @@ def runs_of(work: Work, runtime: str, records: list[Record]) -> Runs:
 # --- tables -------------------------------------------------------------------------------------------------
 
 
-def scores_table(simulated: dict[Work, Runs]) -> str:
+def scores_table(found: dict[Work, Runs]) -> str:
     """Return the scores of the last weights: a row for each work."""
     rows = [
         [*_head(work, runs), *(_iqm([run["score"] for run in runs[lag]]) for lag in work.lags)]
-        for work, runs in simulated.items()
+        for work, runs in found.items()
     ]
     return markdown_table(["work", "bound", "seeds", *LAGS], rows)
 
 
-def improvement_table(simulated: dict[Work, Runs]) -> str:
+def improvement_table(found: dict[Work, Runs]) -> str:
     """Return the probabilities of improvement over no lag: a row for each work, and the mean over the presets."""
     pairs = {
         work: [(_scores(runs[lag]), _scores(runs[work.lags[0]])) for lag in work.lags[1:]]
-        for work, runs in simulated.items()
+        for work, runs in found.items()
     }
-    rows = [[*_head(work, simulated[work]), *(_probability([pair]) for pair in found)] for work, found in pairs.items()]
-    of_presets = [found for work, found in pairs.items() if not work.changes]  # each env counts once
+    rows = [[*_head(work, found[work]), *(_probability([pair]) for pair in of_lags)] for work, of_lags in pairs.items()]
+    of_presets = [of_lags for work, of_lags in pairs.items() if not work.changes]  # each env counts once
     means = [_probability(list(same)) for same in zip(*of_presets, strict=True)]
     rows.append(["**mean of the presets**", "", "", *means])
     return markdown_table(["work", "bound", "seeds", *LAGS[1:]], rows)
 
 
-def reached_table(found: dict[Work, Runs], figure: Callable[[list[float]], float]) -> str:
-    """Return when the works reach their scores, in env steps or seconds: a row for each work."""
+def reached_table(found: dict[Work, Runs]) -> str:
+    """Return after how many env steps the works reach their scores: a row for each work."""
     rows = [
         [
             work.name,
             f"{work.score:g}",
             f"`{work.key}` {', '.join(map(str, work.lags))}",
-            *(_reached(work, runs[lag], figure) for lag in work.lags),
+            *(_reached(work, runs[lag]) for lag in work.lags),
         ]
         for work, runs in found.items()
     ]
@@ -118,7 +117,7 @@ def reached_table(found: dict[Work, Runs], figure: Callable[[list[float]], float
 
 def _left_out(records: list[Record]) -> str:
     """Return the works that have runs and are in no table, with the seeds that they have so far."""
-    seeds = {work: len(runs_of(work, SIMULATED, records)[work.lags[0]]) for work in WORKS}
+    seeds = {work: len(runs_of(work, records)[work.lags[0]]) for work in WORKS}
     listed = ", ".join(f"{work.name} ({count})" for work, count in seeds.items() if 0 < count < FEWEST_SEEDS)
     return f"Fewer than {FEWEST_SEEDS} seeds with all lags so far, and so in no table: {listed}." if listed else ""
 
@@ -141,30 +140,32 @@ def _iqm(scores: Sequence[float]) -> str:
 
 def _probability(pairs: list[tuple[list[float], list[float]]]) -> str:
     probability, low, high = mean_probability_of_improvement(pairs)
+    if max(len(scores) for scores, _ in pairs) < FEWEST_FOR_INTERVAL:
+        return f"{probability:.2f}"
     return f"{probability:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _reached(work: Work, runs: list[Record], figure: Callable[[list[float]], float]) -> str:
-    first = [next((figure(point) for point in run["curve"] if point[2] >= work.score), None) for run in runs]
+def _reached(work: Work, runs: list[Record]) -> str:
+    first = [next((point[0] for point in run["curve"] if point[2] >= work.score), None) for run in runs]
     return f"{spread_reached(first, ',.0f')}, {len(runs) - first.count(None)} of {len(runs)}"
 
 
 # --- the picture --------------------------------------------------------------------------------------------
 
 
-def draw(simulated: dict[Work, Runs]) -> None:
+def draw(found: dict[Work, Runs]) -> None:
     """Draw the evaluations during training, a panel for each work."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    columns = min(3, len(simulated))
-    rows = -(-len(simulated) // columns)
+    columns = min(3, len(found))
+    rows = -(-len(found) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.2 * rows), squeeze=False, layout="constrained")
-    for panel in grid.flat[len(simulated) :]:
+    for panel in grid.flat[len(found) :]:
         panel.axis("off")
-    for panel, (work, runs) in zip(grid.flat, simulated.items(), strict=False):
+    for panel, (work, runs) in zip(grid.flat, found.items(), strict=False):
         for name, lag in zip(LAGS, work.lags, strict=True):
             curves = np.asarray([[point[2] for point in run["curve"]] for run in runs[lag]])
             steps = np.mean([[point[0] for point in run["curve"]] for run in runs[lag]], axis=0)

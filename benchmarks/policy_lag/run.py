@@ -30,7 +30,7 @@ def measured(work: dict[str, Any], folder: Path) -> dict[str, Any]:
     started_s, started_cpu_s = time.perf_counter(), time.process_time()
     run = offbeat.train(
         work["algorithm"], work["env"], run_dir=folder, progress="none", seed=work["seed"], steps=work["steps"],
-        runtime=work["runtime"], eval_every=work["steps"] // EVALUATIONS, eval_episodes=EVAL_EPISODES,
+        runtime="serial", eval_every=work["steps"] // EVALUATIONS, eval_episodes=EVAL_EPISODES,
         checkpoint_every=0, **{work["key"]: work["lag"]}, **work["changes"], **ONE_ACTOR,
         **ONE_THREAD[work["algorithm"]],
     )  # fmt: skip

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import RESULTS, machine, record_of
+from benchmarks.missing_runs import Job, make_missing, require_python
 from benchmarks.options import new_parser
-from benchmarks.records import Record, append_record, find_record, read_parts, read_records
+from benchmarks.records import Record, read_parts, read_records
 from benchmarks.replay_variants.page import page
 from benchmarks.replay_variants.sides import (
     COMMON,
@@ -26,6 +29,7 @@ from benchmarks.replay_variants.sides import (
     EVAL_EPISODES,
     EVAL_EVERY,
     OFFBEAT,
+    SBX,
     SCORES,
     SIDES,
     STEPS,
@@ -37,30 +41,28 @@ SEEDS = (1, 2)
 PEER = Path(__file__).parents[1] / "peers/sbx_variants.py"
 
 
-def identity(side: Side, seed: int) -> Record:
-    """Return what identifies a run."""
-    return {"side": side.name, "seed": seed, "steps": STEPS, "cpu_s": CPU_S}
-
-
 def make(side: Side, seed: int, sbx: Path) -> Record:
-    """Make a run in a process of its own, and return its record."""
-    work = {"env": ENV, "seed": seed, "steps": STEPS, "cpu_s": CPU_S}
-    work |= {"goal": SCORES[-1], "eval_every": EVAL_EVERY, "eval_episodes": EVAL_EPISODES}
+    """Make a run in a process of its own, and return what was measured."""
     settings = {key: value for key, value in COMMON.items() if key not in side.without}
-    arguments = {**work, "algorithm": side.algorithm, "settings": {**settings, **side.changes}}
+    arguments = {
+        "env": ENV, "seed": seed, "steps": STEPS, "cpu_s": CPU_S, "goal": SCORES[-1], "eval_every": EVAL_EVERY,
+        "eval_episodes": EVAL_EPISODES, "algorithm": side.algorithm, "settings": {**settings, **side.changes},
+    }  # fmt: skip
     is_ours = side.library == OFFBEAT
     command = [sys.executable, "-m", "benchmarks.replay_variants.run"] if is_ours else [str(sbx), str(PEER)]
-    return {**identity(side, seed), **record_of([*command, json.dumps(arguments)]), "machine": machine()}
+    return {**record_of([*command, json.dumps(arguments)]), "machine": machine()}
 
 
-def make_missing(sides: list[Side], seeds: list[int], sbx: Path) -> None:
-    """Make the runs that have no record."""
+def jobs(sides: list[Side], seeds: list[int], sbx: Path) -> Iterator[Job]:
+    """Yield the runs: a whole seed, then the next one."""
     for seed in seeds:
         for side in sides:
-            if find_record(identity(side, seed), read_records(PATH)) is None:
-                record = make(side, seed, sbx)
-                append_record(PATH, record)
-                print(f"{side.name}, seed {seed}: {record['curve'][-1]}", flush=True)
+            yield {"side": side.name, "seed": seed, "steps": STEPS, "cpu_s": CPU_S}, partial(make, side, seed, sbx)
+
+
+def said(record: Record) -> str:
+    """Return a run in one line."""
+    return f"{record['side']}, seed {record['seed']}: {record['curve'][-1]}"
 
 
 def main() -> None:
@@ -68,7 +70,10 @@ def main() -> None:
     parser = new_parser(__doc__)
     parser.add_argument("--sbx", type=Path, default=Path(".venv-sbx/bin/python"), help="Python with sbx-rl")
     options, sides = read_parts(parser, SIDES, SEEDS)
-    make_missing(sides, options.seeds, options.sbx.expanduser())
+    sbx = options.sbx.expanduser()
+    if any(side.library == SBX for side in sides):
+        require_python(parser, sbx)
+    make_missing(PATH, jobs(sides, options.seeds, sbx), said)
     (RESULTS / "replay-variants.md").write_text(page(read_records(PATH)))
 
 

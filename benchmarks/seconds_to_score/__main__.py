@@ -18,13 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import RESULTS, children_cpu_s, machine
 from benchmarks.lines import follow
+from benchmarks.missing_runs import Job, make_missing, require_python
 from benchmarks.options import new_parser
-from benchmarks.records import Record, append_record, find_record, read_parts, read_records
+from benchmarks.records import Record, read_parts, read_records
 from benchmarks.seconds_to_score.page import write_page
 from benchmarks.seconds_to_score.works import OURS, PEERS, SAMPLE_FACTORY, WORKS, Work
 
@@ -60,7 +62,7 @@ def command(work: Work, side: str, seed: int, python: Path, folder: Path) -> tup
 
 
 def make(work: Work, side: str, seed: int, python: Path) -> Record:
-    """Train until the last score is reached, and return when each of them was."""
+    """Train until the last score is reached, and return when each of them was, and what the run cost."""
     before_s = children_cpu_s()
     with tempfile.TemporaryDirectory() as folder:
         arguments, written = command(work, side, seed, python, Path(folder))
@@ -77,10 +79,6 @@ def make(work: Work, side: str, seed: int, python: Path) -> Record:
         if child.returncode and not is_running:
             raise SystemExit(f"{' '.join(arguments)}\nended with {child.returncode}:\n{messages.read_text()}")
     return {
-        "work": work.name,
-        "side": side,
-        "seed": seed,
-        "settings": work.digest(side),
         "reached": reached,
         "seconds": round(seconds, 2),
         "cpu_s": round(children_cpu_s() - before_s, 2),
@@ -103,17 +101,19 @@ def reached_scores(
     return reached
 
 
-def make_missing(works: list[Work], sides: list[str], seeds: list[int] | None, pythons: dict[str, Path]) -> None:
-    """Make the runs that have no record: one seed of each work, then the next one, the sides by turns."""
+def jobs(works: list[Work], sides: list[str], seeds: list[int] | None, pythons: dict[str, Path]) -> Iterator[Job]:
+    """Yield the runs: one seed of each work, then the next one, the sides by turns."""
     for of_works in zip(*(seeds or work.seeds for work in works), strict=True):
         for work, seed in zip(works, of_works, strict=True):
             possible = [side for side in sides if side in work.sides]
             for side in possible if seed % 2 else reversed(possible):
                 what = {"work": work.name, "side": side, "seed": seed, "settings": work.digest(side)}
-                if find_record(what, read_records(PATH)) is None:
-                    record = make(work, side, seed, pythons.get(side, Path()))
-                    append_record(PATH, record)
-                    print(f"{work.name}, {side}, seed {seed}: {record['reached']}", flush=True)
+                yield what, partial(make, work, side, seed, pythons.get(side, Path()))
+
+
+def said(record: Record) -> str:
+    """Return a run in one line."""
+    return f"{record['work']}, {record['side']}, seed {record['seed']}: {record['reached']}"
 
 
 def main() -> None:
@@ -127,7 +127,11 @@ def main() -> None:
     for work in works:
         if options.seeds and min(options.seeds) < work.first_seed:
             parser.error(f"{work.name} counts from seed {work.first_seed} on: pass other --seeds, or name other works")
-    make_missing(works, options.sides, options.seeds, {peer: vars(options)[peer] for peer in PEERS})
+    pythons = {peer: vars(options)[peer] for peer in PEERS}
+    for peer in PEERS:
+        if peer in options.sides and any(peer in work.sides for work in works):
+            require_python(parser, pythons[peer])
+    make_missing(PATH, jobs(works, options.sides, options.seeds, pythons), said)
     write_page(read_records(PATH))
 
 

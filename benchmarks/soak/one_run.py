@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from pathlib import Path
 
 from benchmarks.common import adopt_orphans, children_cpu_s, die_with_the_parent
+from benchmarks.missing_runs import revision
 from benchmarks.soak import checks, mishaps, populations
 from benchmarks.soak.bits import check_bits
 from benchmarks.soak.disks import Disk, disk_in, in_a_mount_namespace
@@ -42,7 +41,7 @@ def prepare() -> None:
 def soak(plan: Plan) -> Report:
     """Do one run; its folder is deleted unless something failed."""
     folder = RUNS.absolute() / str(plan.index)
-    report, before = Report(plan, revision=_revision()), checks.shared_memory()
+    report, before = Report(plan, revision=revision()), checks.shared_memory()
     started_s, cpu_before_s = time.perf_counter(), children_cpu_s()
     files = RunFiles(folder, on_a_disk=plan.mishap.startswith("full disk"))
     try:
@@ -67,14 +66,6 @@ def soak(plan: Plan) -> Report:
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return report
-
-
-@cache
-def _revision() -> str:
-    """Return the last commit that changed the library, with a + if files of the library differ from it."""
-    git = ("git", "log", "-1", "--format=%h", "--", "src"), ("git", "status", "--short", "--", "src")
-    commit, changes = (subprocess.run(each, capture_output=True, text=True, check=False).stdout.strip() for each in git)
-    return commit + "+" * bool(changes)
 
 
 def _make_folder(files: RunFiles, plan: Plan) -> None:

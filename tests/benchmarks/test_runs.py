@@ -6,10 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
-from benchmarks.scores import __main__ as scores
 from benchmarks.scores import run as scores_run
-from benchmarks.scores.works import Work
 
 from benchmarks import populations, seeds, several_agents, steps_to_score
 
@@ -65,22 +62,6 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_is_trained_again(tmp
     (run / "checkpoints/latest").mkdir(parents=True)
     assert not scores_run.train_to_end(run, "train ppo CartPole-v1")
     assert [command[0] for command in commands] == ["train", "resume"]
-
-
-def test_no_other_seed_begins_after_one_has_failed(tmp_path, monkeypatch, capsys):
-    started = list[str]()
-
-    def finish(command: list[str]) -> str:
-        started.append(command[-1])
-        raise SystemExit(f"seed {command[-1]} failed")
-
-    monkeypatch.setattr(scores, "finish", finish)
-    monkeypatch.setattr(Work, "result_path", lambda _, seed: tmp_path / str(seed))
-    work = Work("ppo", "CartPole-v1", 1, 8, 500, "nobody")
-    with pytest.raises(SystemExit, match="1"):
-        scores.run_missing([work], [work], None)
-    assert set(started) <= {"1", "2"}
-    assert "failed" in capsys.readouterr().err
 
 
 def test_a_seed_that_was_stopped_is_trained_again_and_a_whole_one_is_not(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from benchmarks.common import RESULTS, read_section
-from benchmarks.policy_lag.page import END, PAGE, START, content, reached_table
+from benchmarks.policy_lag.page import END, PAGE, START, content, improvement_table, reached_table
 from benchmarks.policy_lag.statistics import mean_probability_of_improvement, probability_of_improvement
 from benchmarks.policy_lag.works import WORKS, Work
 from benchmarks.records import Record, read_records
@@ -46,14 +46,14 @@ def test_every_record_is_of_a_work_as_it_is_today():
 
 # --- the figures ------------------------------------------------------------------------------------------------
 
-WORK = Work("ppo", "CartPole-v1", 200, 475, lags=(0,))
+WORK = Work("ppo", "CartPole-v1", 200, 475, lags=(0, 10, 20))
 
 
 def middle_of(*reached: int | None) -> str:
     """Return what the table says of seeds that reach the score after so many env steps, None for those that do not."""
     curves = [[[steps or 200, 1.0, 500.0 if steps else 10.0]] for steps in reached]
     runs: list[Record] = [{"curve": curve} for curve in curves]
-    return reached_table({WORK: {0: runs}}, lambda point: point[0]).splitlines()[-1].split(" | ")[3].strip(" |")
+    return reached_table({WORK: dict.fromkeys(WORK.lags, runs)}).splitlines()[-1].split(" | ")[3].strip(" |")
 
 
 def test_the_median_to_a_score_is_that_of_all_seeds_also_of_those_that_do_not_get_there():
@@ -61,6 +61,15 @@ def test_the_median_to_a_score_is_that_of_all_seeds_also_of_those_that_do_not_ge
     assert middle_of(50, 60, None) == "60 (50 to 60), 2 of 3"
     assert middle_of(50, None, None) == "- (50 to 50), 1 of 3"
     assert middle_of(None, None, None) == "-, 0 of 3"
+
+
+def test_the_probability_of_improvement_of_three_seeds_has_no_interval():
+    def row_of(seeds: int) -> str:
+        runs: dict[int, list[Record]] = {lag: [{"score": lag + seed} for seed in range(seeds)] for lag in WORK.lags}
+        return improvement_table({WORK: runs}).splitlines()[2]
+
+    assert row_of(3).endswith("| 3 | 1.00 | 1.00 |")
+    assert row_of(4).endswith("| 4 | 1.00 (1.00 to 1.00) | 1.00 (1.00 to 1.00) |")
 
 
 def test_the_probability_of_improvement_counts_pairs_and_a_tie_half():
