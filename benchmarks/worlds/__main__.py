@@ -6,7 +6,8 @@
 
 A new virtual environment shares the packages of the one that runs this, so torch is not installed again; the package
 and what it requires are installed into it. What happens is added to benchmarks/results/packages.json, and the table
-in docs/how-to/packages.md is written from it.
+in docs/how-to/packages.md is written from it. A package that has a result keeps it if it cannot be installed now, as
+without a network: delete the result first if the package is to blame.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ def main() -> None:
             print(f"{package.name} ...", flush=True)
             result = tried(package)
             print(f"{package.name}: {result['failed'] or 'works'}", flush=True)
+            if result["failed"] == "install" and package.name in recorded():
+                print(f"{package.name}: the result of {recorded()[package.name]['date']} is kept", flush=True)
+                continue
             write_json(RECORD, {**recorded(), package.name: result})
     write_page(recorded())
 
