@@ -1,13 +1,15 @@
 """Do all runs of the soak and write the results.
 
     python -m benchmarks.soak                         200 runs, two at a time
-    python -m benchmarks.soak --again                 those that are missing in soak.json, or failed there
+    python -m benchmarks.soak --again                 those that are missing in an interrupted soak, or failed
     python -m benchmarks.soak --out /tmp/trial --runs 20 --seed 7 --jobs 1
     python -m benchmarks.soak --out /tmp/trial --seed 2 --first 137 --runs 1    one of them again
     python -m benchmarks.soak --out /tmp/trial --minutes 10                     as many as ten minutes allow
     python -m benchmarks.soak --out /tmp/trial --only "SIGSTOP a worker"        of one mishap, runtime, env or world
 
-A run follows from its seed and index alone. Needs Linux. What failed stays under runs/soak, with its output.
+The reports are in soak.unfinished.json until all runs are done, so an interrupted soak does not replace the results of
+an earlier one. A run follows from its seed and index alone. Needs Linux. What failed stays under runs/soak, with its
+output.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from benchmarks.soak.draw import draw
 from benchmarks.soak.one_run import RUNS, prepare, soak
 from benchmarks.soak.plan import Plan
 from benchmarks.soak.report import Report
-from benchmarks.soak.results import read_reports, write_results
+from benchmarks.soak.results import read_reports, write_json, write_results
+
+UNFINISHED = "soak.unfinished.json"
 
 
 def main() -> int:
@@ -47,15 +51,16 @@ def main() -> int:
     for report in _done(plans, options.jobs, options.minutes):
         reports.append(report)
         _show(reports, total, time.monotonic() - begun)
-        write_results(reports, options.seed, options.out)
+        write_json(options.out / UNFINISHED, reports, options.seed)
     print(write_results(reports, options.seed, options.out))
+    (options.out / UNFINISHED).unlink(missing_ok=True)
     return int(any(report.failures for report in reports))
 
 
 def _earlier(options: argparse.Namespace) -> list[Report]:
-    """Return the reports of an earlier soak that is gone on with."""
-    file = options.out / "soak.json"
-    return read_reports(file, options.seed) if options.again and file.exists() else []
+    """Return the reports of the soak that is continued: the interrupted one, else the last one."""
+    files = [options.out / name for name in (UNFINISHED, "soak.json") if (options.out / name).exists()]
+    return read_reports(files[0], options.seed) if options.again and files else []
 
 
 def _options() -> argparse.Namespace:
@@ -65,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so many minutes")
-    parser.add_argument("--again", action="store_true", help="go on with the soak.json that is there")
+    parser.add_argument("--again", action="store_true", help="go on with the reports that are there")
     parser.add_argument("--only", default="", help="leave out runs whose description does not contain this text")
     return read_options(parser, "jobs", "again")
 

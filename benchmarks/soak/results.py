@@ -29,13 +29,12 @@ EXACT = (
 def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
     """Write soak.json and soak.md, and return the text."""
     reports = sorted(reports, key=lambda report: report.plan.index)
-    about = machine()
-    _write_json(out / "soak.json", {"machine": about, "seed": seed}, reports)
+    write_json(out / "soak.json", reports, seed)
     failed = [report for report in reports if report.failures]
     parts = [
         "# Soak",
         f"{len(reports)} runs, seed {seed}: {len(failed)} failed. {_moved(reports)} {_costs(reports)}",
-        f"{describe(about)}. The library is that of {_revisions(reports)}.",
+        f"{describe(machine())}. The library is that of {_revisions(reports)}.",
         f"{sum(report.compared for report in reports)} runs are exact. {EXACT}",
         _mishaps(reports),
         "Runs by mishap, and how many of each algorithm and runtime:\n\n"
@@ -65,10 +64,16 @@ def _revisions(reports: Sequence[Report]) -> str:
 
 
 def read_reports(file: Path, seed: int) -> list[Report]:
-    """Return the reports in an earlier soak.json of this seed."""
+    """Return the reports in a file of an earlier soak of this seed.
+
+    Raises:
+        SystemExit: it is of another seed, or of another machine: the results name one.
+    """
     saved = json.loads(file.read_text())
     if saved["seed"] != seed:
         raise SystemExit(f"{file} is of seed {saved['seed']}, not {seed}")
+    if describe(saved["machine"]) != describe(machine()):
+        raise SystemExit(f"{file} is of another machine: {describe(saved['machine'])}")
     names = {each.name for each in fields(Report)} - {"plan"}
     return [
         Report(draw(seed, run["index"]), **{name: run[name] for name in names & run.keys()}) for run in saved["runs"]
@@ -89,11 +94,11 @@ def _costs(reports: Sequence[Report]) -> str:
     return f"A run took {seconds:.1f} s, and {cpu_s:.1f} s of CPU time."
 
 
-def _write_json(path: Path, head: dict[str, Any], reports: Sequence[Report]) -> None:
+def write_json(path: Path, reports: Sequence[Report], seed: int) -> None:
     """Write JSON with one line a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(_record(report)) for report in reports]
-    start = json.dumps({**head, "runs": []}).removesuffix("]}")
+    start = json.dumps({"machine": machine(), "seed": seed, "runs": []}).removesuffix("]}")
     path.write_text(start + "\n" + ",\n".join(lines) + "\n]}\n")
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 import benchmarks.soak.envs  # noqa: F401 - registers what is trained on
 import pytest
+from benchmarks.soak import __main__ as soak
 from benchmarks.soak.choices import (
     BEHAVIOURS,
     INFERENCE_MISHAPS,
@@ -20,6 +24,8 @@ from benchmarks.soak.choices import (
 )
 from benchmarks.soak.draw import draw
 from benchmarks.soak.plan import TABLES, Plan
+from benchmarks.soak.report import Report
+from tests.support import survivors
 
 from offbeat.config.assignments import parse_assignments
 from offbeat.config.config import Config
@@ -92,3 +98,28 @@ def test_five_hundred_plans_cover_the_pipeline_in_every_runtime():
 def test_the_worlds_of_the_soak_pass_offbeat_check(world):
     settings = EnvConfig(kwargs=PlainTable({"shapes": "Vector,Box,Image", "behaviour": "plain"}))
     assert check_env(f"benchmarks.soak.worlds:{world}", steps=200, settings=settings) == []
+
+
+def test_an_interrupted_soak_keeps_the_results_of_the_one_before_and_can_be_continued(tmp_path, monkeypatch):
+    begun = list[int]()
+
+    def done(plans: list[Plan], *_: Any) -> Iterator[Report]:
+        for plan in plans:
+            if len(begun) == 1:
+                raise KeyboardInterrupt
+            begun.append(plan.index)
+            yield Report(plan)
+
+    (tmp_path / "soak.json").write_text("of an earlier soak")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(survivors, "mark_and_watch", lambda: None)
+    monkeypatch.setattr(soak, "_done", done)
+    monkeypatch.setattr(sys, "argv", ["soak", "--runs", "2", "--out", str(tmp_path)])
+    with pytest.raises(KeyboardInterrupt):
+        soak.main()
+    assert (tmp_path / "soak.json").read_text() == "of an earlier soak"
+    monkeypatch.setattr(soak, "_done", lambda plans, *_: map(Report, plans))
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--again"])
+    assert soak.main() == 0
+    assert [run["index"] for run in json.loads((tmp_path / "soak.json").read_text())["runs"]] == [0, 1]
+    assert not (tmp_path / soak.UNFINISHED).exists()
