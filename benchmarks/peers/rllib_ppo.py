@@ -1,4 +1,4 @@
-"""PPO of RLlib on worlds with several agents and two policies; started by `speed.py` in the peer's own environment.
+"""PPO of RLlib on worlds with several agents and two policies; started by `two_policies.py` in its own environment.
 
     python benchmarks/peers/rllib_ppo.py '{"env": "benchmarks.peers.carts:Carts", ..., "seed": 1}'
 

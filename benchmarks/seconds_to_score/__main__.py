@@ -125,8 +125,9 @@ def main() -> None:
         parser.add_argument(f"--{peer}-python", dest=peer, metavar="PYTHON", type=Path, default=usual)
     options, works = read_parts(parser, WORKS, None)
     for work in works:
-        if options.seeds and min(options.seeds) < work.first_seed:
-            parser.error(f"{work.name} counts from seed {work.first_seed} on: pass other --seeds, or name other works")
+        if unfair := set(options.seeds or ()) & set(work.chosen_on):
+            names = ", ".join(map(str, sorted(unfair)))
+            parser.error(f"{work.preset} was chosen with --seeds {names}: pass others, or name other works")
     pythons = {peer: vars(options)[peer] for peer in PEERS}
     for peer in PEERS:
         if peer in options.sides and any(peer in work.sides for work in works):

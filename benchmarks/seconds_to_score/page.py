@@ -39,8 +39,8 @@ def rows_of(work: Work, score: str, records: list[Record]) -> list[list[str]]:
 
 def is_of(work: Work, record: Record) -> bool:
     """Whether a record is of a work with today's settings, on a seed that counts."""
-    is_of_seeds = record["seed"] >= work.first_seed
-    return bool(is_of_seeds and record["work"] == work.name and record["settings"] == work.digest(record["side"]))
+    counts = record["seed"] not in work.chosen_on
+    return bool(counts and record["work"] == work.name and record["settings"] == work.digest(record["side"]))
 
 
 def row_of(work: Work, score: str, side: str, points: Sequence[Point], ours: Sequence[Point]) -> list[str]:

@@ -30,21 +30,23 @@ class Work:
     """Mean returns of an evaluation, in rising order; a run ends at the last."""
     eval_every: int
     """Env steps between evaluations, on all sides."""
-    steps: int
-    """Env steps of the peers, over which schedules run, and after which they have failed."""
+    peer_steps: int
+    """Env steps of the peers, over which schedules run, and after which they have failed. Those of offbeat are in its
+    preset."""
     peer: Settings | None = None
     """Settings of the peers, where they differ from `benchmarks.works.PPO`; None: no peer is run."""
     arguments: tuple[str, ...] = ()
     """Arguments of `offbeat train` beside the preset."""
     sample_factory_steps: int = 0
     """Env steps of Sample Factory, whose own example has its settings; 0 if it has none for this env."""
-    first_seed: int = 1
-    """The first seed that counts, on all sides: a preset that was chosen on the first seeds is scored on others."""
+    chosen_on: range = range(0)
+    """The seeds on which the preset was chosen: they do not count on any side."""
 
     @property
     def seeds(self) -> range:
         """The seeds that are run."""
-        return range(self.first_seed, self.first_seed + SEEDS)
+        first = self.chosen_on.stop if 1 in self.chosen_on else 1
+        return range(first, first + SEEDS)
 
     @property
     def sides(self) -> list[str]:
@@ -54,9 +56,10 @@ class Work:
 
     def peer_settings(self, side: str, seed: int) -> Settings:
         """Return all that a peer is given."""
-        own = {"env": self.env, "steps": self.steps, "seed": seed, "eval_every": self.eval_every, "scores": self.scores}
+        steps = self.sample_factory_steps if side == SAMPLE_FACTORY else self.peer_steps
+        own = {"env": self.env, "steps": steps, "seed": seed, "eval_every": self.eval_every, "scores": self.scores}
         if side == SAMPLE_FACTORY:
-            return {**own, "steps": self.sample_factory_steps}
+            return own
         return {**PPO, **(self.peer or {}), **own}
 
     def digest(self, side: str) -> str:
@@ -80,7 +83,7 @@ WORKS = (
             "envs": 8, "unroll_length": 32, "minibatch_size": 256, "epochs": 20, "gamma": 0.98, "gae_lambda": 0.8,
             "learning_rate": 1e-3, "learning_rate_schedule": "linear", "clip": 0.2, "clip_schedule": "linear",
         },
-        first_seed=9,
+        chosen_on=range(1, 9),
     ),
     Work(
         "lunarlander", "LunarLander-v3", "ppo-lunarlander-fast", (200,), 50_000, 1_000_000,
@@ -88,6 +91,7 @@ WORKS = (
             "envs": 16, "unroll_length": 1024, "minibatch_size": 64, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98,
             "learning_rate": 3e-4, "entropy_coef": 0.01,
         },
+        chosen_on=range(101, 102),
     ),
     Work(
         "halfcheetah", "HalfCheetah-v5", "ppo-halfcheetah-fast", (3000, 5000), 50_000, 1_000_000,
@@ -97,7 +101,7 @@ WORKS = (
             "max_grad_norm": 0.8, "hidden_sizes": [256, 256], "activation": "relu", "log_std_init": -2.0,
             "ortho_init": False, "normalize_observations": True, "normalize_returns": True,
         },
-        sample_factory_steps=10_000_000,
+        chosen_on=range(101, 104), sample_factory_steps=10_000_000,
     ),
     Work(
         "hopper", "Hopper-v5", "ppo-hopper-fast", (2500,), 50_000, 1_000_000,
@@ -107,6 +111,7 @@ WORKS = (
             "hidden_sizes": [256, 256], "activation": "relu", "log_std_init": -2.0, "ortho_init": False,
             "normalize_observations": True, "normalize_returns": True,
         },
+        chosen_on=range(101, 104),
     ),
     Work(
         "walker2d", "Walker2d-v5", "ppo-walker2d-fast", (3000,), 50_000, 1_000_000,
@@ -115,6 +120,7 @@ WORKS = (
             "learning_rate": 5.05041e-5, "entropy_coef": 0.000585045, "clip": 0.1, "value_coef": 1.743846,
             "max_grad_norm": 1.0, "normalize_observations": True, "normalize_returns": True,
         },
+        chosen_on=range(101, 103),
     ),
     Work(
         "pong", "PongNoFrameskip-v4", "ppo-pongnoframeskip-v4", (18,), 100_000, 2_000_000,
