@@ -36,7 +36,6 @@ from sf_examples.mujoco.train_mujoco import register_mujoco_components
 
 EXAMPLES = {"HalfCheetah-v5": ("mujoco_halfcheetah", "HalfCheetah-v4")}
 """For an env the name in Sample Factory's example, and the id before Gymnasium 1, whose rewards are the same."""
-EPISODES = 20
 DONE, FAILED = signal.SIGTERM, signal.SIGUSR1
 """Signals that end the process of the training; `seconds_to_score` too sends the first."""
 KEPT = 1_000_000
@@ -129,13 +128,13 @@ def evaluate_until_reached(work: dict[str, Any], ended: Event) -> None:
     torch.set_num_threads(1)
     config = config_of(work)
     _, env_id = EXAMPLES[work["env"]]
-    envs = [gymnasium.make(env_id, disable_env_checker=True) for _ in range(EPISODES)]
+    envs = [gymnasium.make(env_id, disable_env_checker=True) for _ in range(work["eval_episodes"])]
     space = gymnasium.spaces.Dict({"obs": envs[0].observation_space})
     model = create_actor_critic(config, space, envs[0].action_space)
     model.eval()
     for env_steps, weights in saved_weights(Path(config.train_dir) / "run", work["eval_every"], ended):
         model.load_state_dict(weights)
-        mean = greedy_return(model, config, envs, work["seed"] + 10_000)
+        mean = greedy_return(model, config, envs, work["eval_seed"])
         with Path(work["out"]).open("a") as file:
             file.write(json.dumps({"eval_env_steps": env_steps, "eval_return_mean": mean}) + "\n")
         if mean >= max(work["scores"]):

@@ -16,19 +16,18 @@ from measuring import given
 from sb3_ppo import make_envs, make_model
 from stable_baselines3.common.callbacks import EvalCallback
 
-EPISODES = 20
-
 
 class Evaluations(EvalCallback):
     """Evaluates greedily, in as many envs as episodes, which is faster than one after the other."""
 
     def __init__(self, work: dict[str, Any]) -> None:
         """Evaluate every `eval_every` env steps."""
-        envs = make_envs({**work, "envs": EPISODES, "seed": work["seed"] + 10_000})
+        episodes = work["eval_episodes"]
+        envs = make_envs({**work, "envs": episodes, "seed": work["eval_seed"]})
         if hasattr(envs, "norm_reward"):
             envs.training = envs.norm_reward = False
         every = max(1, work["eval_every"] // work["envs"])
-        super().__init__(envs, n_eval_episodes=EPISODES, eval_freq=every, verbose=0, warn=False)
+        super().__init__(envs, n_eval_episodes=episodes, eval_freq=every, verbose=0, warn=False)
         self._out = Path(work["out"])
         self._score = max(work["scores"])
 

@@ -31,14 +31,18 @@ from benchmarks.seconds_to_score.page import write_page
 from benchmarks.seconds_to_score.works import OURS, PEERS, SAMPLE_FACTORY, WORKS, Work
 
 PATH = RESULTS / "seconds-to-score.jsonl"
-EVAL_EPISODES = 20
+EVAL_EPISODES, EVAL_SEED = 20, 10_000
+"""Episodes of an evaluation, on all sides; the seed of the first one of a peer, less that of the run."""
 SCRIPTS = Path(__file__).parents[1] / "peers"
 
 
 def command(work: Work, side: str, seed: int, python: Path, folder: Path) -> tuple[list[str], Path]:
     """Return the command that trains on a side, and the file to which it writes its evaluations."""
     if side in PEERS:
-        given = {**work.peer_settings(side, seed), "peer": side, "threads": 1, "out": str(folder / "evaluations.jsonl")}
+        given = {
+            **work.peer_settings(side, seed), "peer": side, "threads": 1, "out": str(folder / "evaluations.jsonl"),
+            "eval_episodes": EVAL_EPISODES, "eval_seed": seed + EVAL_SEED,
+        }  # fmt: skip
         script = SCRIPTS / ("sample_factory_to_score.py" if side == SAMPLE_FACTORY else "sb3_to_score.py")
         return [str(python), str(script), json.dumps(given)], folder / "evaluations.jsonl"
     run = folder / "run"
