@@ -40,8 +40,8 @@ from offbeat.runtime.runtimes import acting_of, build
 ACTORS = (1, 2, 4, 8, 16, 32)
 ENVS = (1, 8, 64, 256, 512, 1024, 4096)
 ENVS_PER_ACTOR, UNROLL = 4, 128
-WARM_UP = 2
-"""Learning steps before the measurement: processes start, and caches fill."""
+WARM_UP, BATCHES = 2, 8
+"""Learning steps before the measurement, in which processes start and caches fill, and in it at least."""
 
 
 def settings_of(work: dict[str, Any], **flags: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def measured(run: Run, env_steps: int) -> dict[str, float]:
         run.learn(1)
         start = run.start_cpu_s
         run.learn(WARM_UP - 1)
-        batches = max(1, env_steps // run.steps_per_batch)
+        batches = max(BATCHES, env_steps // run.steps_per_batch)
         used, steps = run.learn(batches), batches * run.steps_per_batch
         return {
             "sps": steps / used.wall_s,
@@ -293,7 +293,7 @@ def main() -> None:
     """Measure all sizes and write the results."""
     parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--env-steps", type=int, default=16_384, help="env steps of each measurement, about")
+    parser.add_argument("--env-steps", type=int, default=16_384, help="env steps of each measurement, at least")
     parser.add_argument("--actors", type=int, nargs="+", default=ACTORS)
     parser.add_argument("--envs", type=int, nargs="+", default=ENVS)
     options = read_options(parser)

@@ -1,6 +1,6 @@
 """Pong and Breakout with the preset for Atari's classic protocol, in processes: curves, scores and times.
 
-    python -m benchmarks.atari                 both: an hour on two cores
+    python -m benchmarks.atari                 both: two hours or more on two cores
     python -m benchmarks.atari --games Pong    one of them
 
 One run at a time, with two actors that share the preset's envs. A game whose run directory, runs/atari/GAME, is there
@@ -60,7 +60,8 @@ def write_table(results: list[dict[str, Any]], out: Path) -> str:
     header = ["game", "env steps", "best weights", "last weights", "minutes", "reached in training"]
     method = (
         f"`offbeat train ppo GAMENoFrameskip-v4 {LAYOUT}`, the preset's other settings as they are. Returns are those "
-        f"of whole games, unclipped: greedy, {EPISODES} games. Minutes are those of the run, evaluations included."
+        f"of whole games, unclipped: greedy, {EPISODES} games. The best weights are those with the best evaluation in "
+        "training. Minutes are those of the run, evaluations included."
     )
     rows = [_row(result) for result in results]
     text = "\n\n".join(["# Atari", method, f"{describe(results[0]['machine'])}.", markdown_table(header, rows)])
@@ -73,7 +74,7 @@ def _row(result: dict[str, Any]) -> list[str]:
     last = result["curve"][-1]
     return [
         result["game"],
-        f"{last[0]:,}",
+        f"{last[0]:,} of {result['config']['run']['steps']:,}",
         *(f"{score['return_mean']:.1f} ({score['return_min']:.0f} to {score['return_max']:.0f})" for score in scores),
         f"{last[1] / 60:.0f}",
         _reached(result),

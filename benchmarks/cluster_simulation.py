@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster_events import Cluster, MessageCosts, Result
 from benchmarks.common import RESULTS, describe, markdown_table, write_json
+from benchmarks.layouts import runs_of, summary
 from benchmarks.options import new_parser, read_options
 from offbeat.core.pace import OnPolicyPace
 
@@ -71,7 +72,7 @@ class Work:
     def costs(self) -> tuple[float, float]:
         """Return microseconds per env step of acting and of learning."""
         runs = json.loads((RESULTS / "layouts.json").read_text())["runs"]
-        run = next(run for run in runs if (run["work"], run["side"]) == self.measured)
+        run = summary(runs_of(runs, *self.measured))
         env = run["c_env_us"] if self.env_us is None else self.env_us
         return env + run["c_act_us"], run["c_learn_us"] / self.learner_times
 

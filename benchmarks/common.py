@@ -12,11 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("offbeat", "torch", "numpy", "gymnasium", "mujoco")
@@ -121,18 +123,19 @@ def thinned(points: list[Any], count: int) -> list[Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what speeds depend on: processor, cores, versions."""
+    """Return what speeds depend on: processor, cores, versions, and the load of the last 1, 5 and 15 minutes."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "system": platform.system(),
         "python": platform.python_version(),
         **{name: installed(name) for name in PACKAGES},
+        "load": [round(load, 1) for load in os.getloadavg()],
     }
 
 
 def describe(about: dict[str, Any]) -> str:
-    """Return `machine()` as one line."""
+    """Return `machine()` as one line, without the load."""
     versions = {name: about[name] for name in ("python", *PACKAGES)}
     return f"{about['cpu']}, {about['cores']} cores, {about['system']}; {in_words(versions)}"
 
@@ -154,6 +157,14 @@ def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
     return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def by_turns(items: Iterable[Item], rounds: int) -> Iterator[tuple[int, Item]]:
+    """Yield the number of each round, from 1 on, with each of the items: forward in odd rounds, backward in even ones."""
+    forward = list(items)
+    for number in range(1, rounds + 1):
+        for item in forward if number % 2 else reversed(forward):
+            yield number, item
 
 
 def write_json(path: Path, record: object) -> None:

@@ -187,8 +187,8 @@ weights over {EPISODES} episodes with equal seeds. A return is the interquartile
 the most. A score is normalised: 0 is the random policy, 1 the env's reward threshold or, where it has none, about the
 best return (`benchmarks/untuned.py`). The last rows have the runs that both sides have: the interquartile mean of their
 scores, and the sum of their seconds; seeds 3 to 5 are those with which no default was chosen. Seconds of training are
-medians over the seeds: one thread, on a machine that other jobs used too, so compare CPU seconds. The interquartile
-mean is without a quarter of the scores, rounded down, at each end."""
+medians over the seeds, with one thread. The interquartile mean is without a quarter of the scores, rounded down, at
+each end."""
 
 
 def report(options: argparse.Namespace, records: list[Record]) -> str:

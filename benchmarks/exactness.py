@@ -169,8 +169,9 @@ def _of_cells(cells: list[dict[str, Any]]) -> list[str]:
     equal = sum(not cell["differences"] for cell in cells)
     summary = (
         f"{equal} of {len(cells)} cells are equal bit for bit: {sum(cell['runs'] for cell in cells)} runs, `--lag "
-        "exact`. Compared are the SHA-256 of the weights of all policies and every line of learning metrics, of runs "
-        "from start to end in each runtime, and of runs stopped at the half in each and gone on from in each."
+        "exact`. Compared are the SHA-256 of the weights of all policies, and the learning metrics of each learning "
+        "step that both runs have a line of, of runs from start to end in each runtime, and of runs stopped at the "
+        "half in each and gone on from in each."
     )
     header = ["algorithm", "feature", "max_lag, max_ahead", "actors", "learning steps", "weights", "differences"]
     return ["## The same bits", summary, markdown_table(header, [_row(cell) for cell in cells])]

@@ -1,11 +1,11 @@
 """Inference in actors and in inference workers: from which network on do workers pay, while envs wait?
 
-    python -m benchmarks.inference [--seconds 4] [--rounds 1] [--out DIR]
+    python -m benchmarks.inference [--seconds 4] [--rounds 3] [--out DIR]
 
 Two measurements. First the CPU time of a forward pass for each row, on one thread, by the number of rows that are
 computed together. Then whole runs without a learner: actors whose envs wait in each step, as for a slow simulator,
 with the network in the actors, in an inference worker, and in an inference worker while the actor steps another group
-of its envs. The sides take turns. CPU time is what counts where other jobs share the machine.
+of its envs. The sides take turns. CPU time does not count the waits for a core that another program has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import benchmarks.slow_images  # noqa: F401 - registers the env
-from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, write_json
 from benchmarks.options import new_parser, read_options
 from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
@@ -55,7 +55,7 @@ SIDES: dict[str, dict[str, Any]] = {
 RUNS = """\
 Runs without a learner: 4 actors with 8 envs each, one group unless it says 2; each env waits 2 ms in each step. CPU us:
 CPU time of all actors and inference workers for each env step; above 1, workers let one core make more env steps.
-Requests in a batch: at most 4. SPS: env steps per second, on a machine that was shared with other jobs:"""
+Requests in a batch: at most 4. SPS: env steps per second."""
 
 
 class Layout(NamedTuple):
@@ -193,7 +193,7 @@ def write_results(passes: dict[str, Any], runs: list[dict[str, Any]], out: Path)
         f"{describe(about)}.",
         "CPU time of a forward pass for each row, in microseconds, on one thread; a worker computes 4 rows at least:",
         markdown_table(rows_header, rows_table),
-        RUNS,
+        f"{RUNS} Rounds: {len(runs[0]['sides']['actor'])}; shown are medians:",
         markdown_table(header, [row for run in runs for row in _rows(run)]),
     ]
     text = "\n\n".join(paragraphs)
@@ -224,16 +224,15 @@ def main() -> None:
     """Measure and write the results."""
     parser = new_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = read_options(parser)
     passes = {network: row_costs(network, arguments.seconds / 8) for network in NETWORKS}
     runs: list[dict[str, Any]] = []
     text = ""
     for network in NETWORKS:
         sides: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-        for _ in range(arguments.rounds):
-            for side in SIDES:
-                sides[side].append(run_once(network, LAYOUT, side, arguments.seconds)._asdict())
+        for _, side in by_turns(SIDES, arguments.rounds):
+            sides[side].append(run_once(network, LAYOUT, side, arguments.seconds)._asdict())
         runs.append({"network": network, **LAYOUT._asdict(), "sides": sides})
         for row in _rows(runs[-1]):
             print(*row, sep=" | ", flush=True)

@@ -2,14 +2,17 @@
 
 python -m benchmarks.layouts
 python -m benchmarks.layouts --works halfcheetah --seconds 10 --out /tmp/trial
+
+The layouts of a work take turns in each round; shown are medians of the rounds.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median, mode
 
-from benchmarks.common import describe, machine, markdown_table, offbeat, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, offbeat, spread, write_json
 from benchmarks.options import new_parser, read_options
 from benchmarks.works import LAYOUTS, WORKS, Settings, command
 
@@ -33,6 +36,17 @@ def bench(name: str, side: str, seconds: float) -> Settings:
     return {"work": name, "side": side, **answer}
 
 
+def summary(runs: list[Settings]) -> Settings:
+    """Return what several runs of a work in a layout say: medians of numbers, and the most common words."""
+    values = {key: [run[key] for run in runs] for key in runs[0]}
+    return {key: mode(each) if isinstance(each[0], str) else median(each) for key, each in values.items()}
+
+
+def runs_of(runs: list[Settings], name: str, side: str) -> list[Settings]:
+    """Return the runs of a work in a layout."""
+    return [run for run in runs if (run["work"], run["side"]) == (name, side)]
+
+
 def write_results(runs: list[Settings], out: Path) -> str:
     """Write the raw answers and a table, and return the table."""
     about = machine()
@@ -41,18 +55,22 @@ def write_results(runs: list[Settings], out: Path) -> str:
         "work", "layout", "env us", "act us", "learn us", "limit SPS", "layout limit", "achieved", "fraction",
         "layout fraction", "gain at most", "bound by", "policy lag",
     ]  # fmt: skip
-    rows = [_row(run) for run in runs]
-    text = "\n\n".join(["# Layouts", "`offbeat bench`.", f"{describe(about)}.", markdown_table(header, rows)])
+    sides = [runs_of(runs, *side) for side in dict.fromkeys((run["work"], run["side"]) for run in runs)]
+    method = f"`offbeat bench`, rounds: {len(sides[0])}. Medians; for the achieved SPS with the least and the most."
+    table = markdown_table(header, [_row(side) for side in sides])
+    text = "\n\n".join(["# Layouts", method, f"{describe(about)}.", table])
     (out / "layouts.md").write_text(text)
     return text
 
 
-def _row(run: Settings) -> list[str]:
+def _row(runs: list[Settings]) -> list[str]:
+    run = summary(runs)
     costs = [f"{run[f'c_{part}_us']:.2f}" for part in ("env", "act", "learn")]
-    speeds = [f"{run[key]:,.0f}" for key in ("limit_sps", "layout_limit_sps", "achieved_sps")]
+    limits = [f"{run[key]:,.0f}" for key in ("limit_sps", "layout_limit_sps")]
+    achieved = spread([each["achieved_sps"] for each in runs], ",.0f")
     shares = [f"{run[key]:.2f}" for key in ("fraction", "layout_fraction", "overlap_gain_max")]
     lag = f"{run['policy_lag_mean']:.2f} / {run['policy_lag_max']:.0f}"
-    return [run["work"], run["side"], *costs, *speeds, *shares, run["bound_by"], lag]
+    return [run["work"], run["side"], *costs, *limits, achieved, *shares, run["bound_by"], lag]
 
 
 def main() -> None:
@@ -60,10 +78,11 @@ def main() -> None:
     parser = new_parser(__doc__)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=5)
     options = read_options(parser)
     runs = []
     for name in options.works:
-        for side in SIDES[name]:
+        for _, side in by_turns(SIDES[name], options.rounds):
             runs.append(bench(name, side, options.seconds))
             print(f"{name}, {side}: {runs[-1]['achieved_sps']:,.0f} SPS", flush=True)
     print(write_results(runs, options.out))

@@ -88,7 +88,7 @@ def write_tables(file: Path) -> str:
     """Write the tables of the raw results in a file, and return the text."""
     results = json.loads(file.read_text())
     env, runs = results["env"], results["runs"]
-    processor = f"{describe(results['machine'])}, shared with other jobs: compare ratios and CPU seconds only."
+    processor = f"{describe(results['machine'])}."
     heading, *tables = _scores(runs) if env == ENV else _curves(env, results["settings"], runs)
     text = "\n\n".join(part.rstrip() for part in [heading, processor, *tables])
     file.with_suffix(".md").write_text(text + "\n")

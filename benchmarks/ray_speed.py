@@ -135,7 +135,7 @@ def as_markdown(record: Settings) -> str:
         "processes of a side."
     )
     loads = [one["load"] for one in record["runs"]]
-    load = f"Load of the machine: {spread(loads, '.1f')}. CPU time depends little on it, SPS much."
+    load = f"Load of the machine: {spread(loads, '.1f')}."
     versions = [f"{name}: {in_words(ones[0]['versions'])}." for name, ones in sides.items() if "versions" in ones[0]]
     places = "\n".join([f"{describe(record['machine'])}.", *versions])
     return "\n\n".join(["# Ray on one machine", about, places, load, markdown_table(header, rows).rstrip()])

@@ -15,11 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from statistics import median
 
-from benchmarks.common import adopt_orphans, children_cpu_s, machine, reap, thinned, write_json
+from benchmarks.common import adopt_orphans, by_turns, children_cpu_s, machine, reap, thinned, write_json
 from benchmarks.options import new_parser, read_options
 from benchmarks.speed_report import draw, has_curves, write_tables
 from benchmarks.works import (
@@ -39,25 +38,25 @@ from benchmarks.works import (
 )
 
 ALL_WORKS = {**WORKS, **REPLAY_WORKS, **HOGWILD_WORKS}
-CALIBRATION_STEPS = 100_000
+TRIALS, TRIAL_STEPS = 3, 100_000
+"""Trials of each number of torch threads, and their env steps at most."""
 CURVE_POINTS = 50
-REFERENCES = ("serial", "hogwild-1", *PEERS)
-"""Sides that the others are divided by."""
 
 Pythons = dict[str, Path]
 """A peer's name -> the interpreter of its environment."""
 
 
-def measured(train: Callable[[], Settings], after: int = 0) -> Settings:
+def measured(work: Settings, side: str, pythons: Pythons) -> Settings:
     """Return what a run reports, its speed once it is under way, and what its whole process and its children cost."""
     started_s, cpu_before_s = time.perf_counter(), children_cpu_s()
-    report = train()
+    report = run_peer(work, side, pythons[side]) if side in PEERS else run_offbeat(work, side)
     wall_s = time.perf_counter() - started_s
     reap(5.0)
     curve = report.pop("curve")
     points = [[steps, round(time_s, 3), score and round(score, 2)] for steps, time_s, score in curve]
     costs = {"process_s": round(wall_s, 2), "process_cpu_s": round(children_cpu_s() - cpu_before_s, 2)}
-    return {"sps": round(speed(curve, after)), **costs, **report, "curve": thinned(points, CURVE_POINTS)}
+    sps = round(speed(curve, work.get("measured_after", 0)))
+    return {"sps": sps, **costs, **report, "curve": thinned(points, CURVE_POINTS)}
 
 
 def speed(curve: Curve, after: int) -> float:
@@ -77,48 +76,36 @@ def speed(curve: Curve, after: int) -> float:
 
 def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, rounds: int) -> Settings:
     """Measure one piece of work on some sides and return the record."""
-    tried = {} if "threads" in work else {side: calibrate(work, side, pythons) for side in sides if side in TORCH_PEERS}
+    tried = {side: calibrate(work, side, pythons) for side in sides if side in TORCH_PEERS}
     threads = {side: quickest(speeds) for side, speeds in tried.items()}
-    after = work.get("measured_after", 0)
     runs = []
-    for number in range(1, rounds + 1):
-        for side in sides if number % 2 else reversed(sides):
-            this = {**work, "seed": number, "threads": threads.get(side, work.get("threads", 1))}
-            runs.append({"round": number, "side": side, **measured(partial(train, this, side, pythons), after)})
-            print(f"{name}, round {number}, {side}: {runs[-1]['sps']:,} SPS", flush=True)
+    for number, side in by_turns(sides, rounds):
+        this = {**work, "seed": number, "threads": threads.get(side, 1)}
+        runs.append({"round": number, "side": side, **measured(this, side, pythons)})
+        print(f"{name}, round {number}, {side}: {runs[-1]['sps']:,} SPS", flush=True)
     return {
         "work": work,
         "machine": machine(),
         "layouts": {side: layout for side, layout in layouts_of(work).items() if side in sides},
         "versions": {run["side"]: run.pop("versions") for run in runs if "versions" in run},
+        "threads": threads,
         "sps_by_threads": tried,
-        "ratios": {reference: ratios(runs, reference) for reference in REFERENCES if reference in sides},
         "runs": runs,
     }
 
 
-def train(work: Settings, side: str, pythons: Pythons) -> Settings:
-    """Do the work on one side."""
-    return run_peer(work, side, pythons[side]) if side in PEERS else run_offbeat(work, side)
+def calibrate(work: Settings, side: str, pythons: Pythons) -> dict[int, list[float]]:
+    """Return a peer's speeds in trials by its torch threads, one and two by turns."""
+    speeds: dict[int, list[float]] = {1: [], 2: []}
+    for number, count in by_turns(speeds, TRIALS):
+        this = {**work, "seed": number, "steps": min(work["steps"], TRIAL_STEPS), "threads": count}
+        speeds[count].append(measured(this, side, pythons)["sps"])
+    return speeds
 
 
-def calibrate(work: Settings, side: str, pythons: Pythons) -> dict[int, float]:
-    """Return a peer's speed by its torch threads, one or two: it is measured at its best."""
-    this = {**work, "seed": 0, "steps": min(work["steps"], CALIBRATION_STEPS)}
-    return {count: measured(partial(train, {**this, "threads": count}, side, pythons))["sps"] for count in (1, 2)}
-
-
-def quickest(speeds: dict[int, float]) -> int:
-    """Return the number of threads with the largest speed."""
-    return max(speeds, key=lambda count: speeds[count])
-
-
-def ratios(runs: list[Settings], reference: str) -> dict[str, list[float]]:
-    """Return each other side's speed over the reference's, round by round."""
-    sps = {(run["side"], run["round"]): run["sps"] for run in runs}
-    rounds = sorted({run["round"] for run in runs})
-    others = dict.fromkeys(run["side"] for run in runs if run["side"] != reference)
-    return {side: [round(sps[side, n] / sps[reference, n], 3) for n in rounds] for side in others}
+def quickest(speeds: dict[int, list[float]]) -> int:
+    """Return the number of threads with the largest median of the trials."""
+    return max(speeds, key=lambda count: median(speeds[count]))
 
 
 # --- command line -------------------------------------------------------------------------------------------

@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import describe, in_words, markdown_table, spread
+from benchmarks.works import PEERS
 
 Record = dict[str, Any]
 PARTS = (0.1, 0.25, 0.5, 1.0)
 GRID_POINTS = 100
+REFERENCES = ("serial", "processes", "processes-2", "hogwild-1", *PEERS)
+"""Sides that the others are divided by."""
 
 
 def write_tables(records: dict[str, Record], path: Path) -> str:
     """Write what was measured as Markdown, and return it."""
     about = [
         "SPS and ratios: median (least to most). A ratio is that of two runs of the same round.",
-        "CPU: seconds of the whole process and its children per 100,000 env steps, start-up included.",
+        "Start: seconds of the process that the curve does not have, such as imports; median.",
+        "CPU: seconds of the whole process and its children per 100,000 env steps, start-up included; median.",
         "Policy lag: mean / most. offbeat counts learning steps, Sample Factory optimizer steps.",
     ]
     parts = [part for name, record in records.items() for part in _section(name, record)]
@@ -35,12 +39,20 @@ def _section(name: str, record: Record) -> list[str]:
         f"{work['env']}, {work['envs']} envs, {_learning(work)}; {work['steps']:,} env steps a run, {rounds} rounds."
     )
     versions = [f"{side}: {in_words(found)}." for side, found in record["versions"].items()]
+    threads = [f"{side}: torch threads: {count}; {_trials(record, side)}." for side, count in record["threads"].items()]
     layouts = [f"{side}: `{layout}`." for side, layout in record["layouts"].items()]
-    about = "\n".join([batch, f"{describe(record['machine'])}.", *versions])
+    about = "\n".join([batch, f"{describe(record['machine'])}.", *versions, *threads])
     learned = ["No episode ended in so few env steps: there is no curve."]
     if has_curves(record):
         learned = [_curves(record).rstrip(), f"![Returns over env steps and over time](speed-{name}.png)"]
     return [f"## {name}", about, "  \n".join(layouts), _speeds(record).rstrip(), *learned]
+
+
+def _trials(record: Record, side: str) -> str:
+    """Return the speeds of a peer in trials, by its torch threads."""
+    tried = record["sps_by_threads"].get(side, {})
+    speeds = [f"with {count}: {', '.join(f'{sps:,.0f}' for sps in trials)}" for count, trials in tried.items()]
+    return f"SPS in trials {'; '.join(speeds)}" if speeds else "no other number was tried"
 
 
 def has_curves(record: Record) -> bool:
@@ -63,23 +75,27 @@ def _learning(work: dict[str, Any]) -> str:
 
 
 def _speeds(record: Record) -> str:
-    references = list(record["ratios"])
-    header = ["side", "SPS", *(f"x {reference}" for reference in references), "CPU s", "policy lag"]
+    sides = by_side(record)
+    references = [name for name in REFERENCES if name in sides]
+    header = ["side", "SPS", *(f"x {reference}" for reference in references), "start s", "CPU s", "policy lag"]
     rows = [
         [
             side,
             spread([run["sps"] for run in runs], ",.0f"),
-            *(_ratio(record["ratios"][reference].get(side)) for reference in references),
+            *(_ratios(runs, sides[reference]) for reference in references),
+            f"{median(run['process_s'] - run['curve'][-1][1] for run in runs):.1f}",
             f"{median(run['process_cpu_s'] for run in runs) / record['work']['steps'] * 100_000:.2f}",
             _lag(runs),
         ]
-        for side, runs in by_side(record).items()
+        for side, runs in sides.items()
     ]
     return markdown_table(header, rows)
 
 
-def _ratio(values: list[float] | None) -> str:
-    return spread(values, ".2f") if values else "1"
+def _ratios(runs: list[Record], references: list[Record]) -> str:
+    """Return a side's speed over a reference's, of runs of the same round."""
+    of_round = {run["round"]: run["sps"] for run in references}
+    return "1" if runs is references else spread([run["sps"] / of_round[run["round"]] for run in runs], ".2f")
 
 
 def _lag(runs: list[Record]) -> str:

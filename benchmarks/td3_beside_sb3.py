@@ -115,7 +115,7 @@ def report(records: list[Record]) -> str:
 TD3 on {ENV} for {STEPS:,} env steps with {updates:,} updates: learning rate {LEARNING_RATE:g}, gamma {GAMMA:g},
 minibatches of {BATCH_SIZE}, layers {HIDDEN_SIZES}, exploration noise {NOISE:g}. Greedy evaluation of the last weights
 over 20 episodes with equal seeds. CPU seconds of the whole run, env steps and saving included, divided by the updates;
-one thread, on a machine that other jobs used too."""
+one thread."""
     return "\n\n".join(["# TD3 beside Stable-Baselines3", text, *machines, markdown_table(header, rows)]) + "\n"
 
 

@@ -44,8 +44,8 @@ PEERS_OWN: Settings = {"envs": 1, "unroll_length": 512, "ortho_init": False}
 
 
 @cache
-def sps_by_threads(python: Path) -> dict[int, float]:
-    """Return the peer's speed with one thread and with two."""
+def sps_by_threads(python: Path) -> dict[int, list[float]]:
+    """Return the peer's speeds in trials with one thread and with two."""
     return calibrate({**WORK, **PEERS_OWN}, PEER, {PEER: python})
 
 
@@ -94,7 +94,7 @@ def write_results(runs: list[Settings], out: Path) -> str:
     reached = f"to a return of {RETURN:.0f}"
     header = ["side", "runs that reached it", f"seconds {reached}", f"env steps {reached}", "seconds", "CPU seconds"]
     method = (
-        f"HalfCheetah-v5, {WORK['steps']:,} env steps, one run at a time on cores that other jobs shared. The return "
+        f"HalfCheetah-v5, {WORK['steps']:,} env steps, one run at a time. The return "
         "is the mean of the last 100 training episodes. Median (least to most) of the seeds. CPU seconds are those of "
         "all processes of a run, with imports."
     )

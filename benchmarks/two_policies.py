@@ -1,6 +1,6 @@
 """Two policies in worlds of four CartPoles: offbeat beside Sample Factory and RLlib, on the same work.
 
-    python -m benchmarks.two_policies                              all sides, three rounds: half an hour
+    python -m benchmarks.two_policies                              all sides, three rounds: a quarter of an hour
     python -m benchmarks.two_policies --sides serial rllib-old --out /tmp/trial
     python -m benchmarks.two_policies --rounds 5 --out benchmarks/results
 
@@ -64,12 +64,12 @@ def measure(side: str, number: int, pythons: dict[str, Path]) -> Settings:
     """Run one side of a round, and return its costs."""
     runs = [run(side, steps, number, pythons) for steps in SIDES[side][1]]
     last = runs[-1]
-    curves = [one.pop("curve") for one in runs]
+    curves = [one["curve"] for one in runs]
     steps = [int(point[0]) for point in curves[-1]]
     if len(runs) > 1:
         seconds, count = last["waited_cpu_s"] - runs[0]["waited_cpu_s"], steps[-1] - curves[0][-1][0]
     else:
-        first, spent = next(i for i, done in enumerate(steps) if done >= steps[-1] / 10), last.pop("cpu_s")
+        first, spent = next(i for i, done in enumerate(steps) if done >= steps[-1] / 10), last["cpu_s"]
         seconds, count = spent[-1] - spent[first], steps[-1] - steps[first]
     returns = [point[2] for point in curves[-1] if point[2] is not None]
     return {
@@ -111,7 +111,7 @@ def write_results(record: Settings, out: Path) -> str:
         f"{rounds} rounds, a ratio that of two runs of the same round. SPS: agent steps per second of wall-clock time."
     )
     places = [f"{describe(record['machine'])}.", *(f"{name}: {in_words(of)}." for name, of in versions.items() if of)]
-    load = f"Load of the machine: {spread(loads, '.1f')}. CPU time depends little on it, SPS much."
+    load = f"Load of the machine: {spread(loads, '.1f')}."
     parts = ["# Two policies", about, "\n".join(places), load, markdown_table(header, rows).rstrip()]
     text = "\n\n".join(parts)
     (out / "two-policies.md").write_text(text + "\n")

@@ -94,9 +94,9 @@ SAC: Settings = {
 }
 HALF_CHEETAH_SAC: Settings = {
     **SAC, "env": "HalfCheetah-v5", "steps": 12_000, "envs": 1, "batch_size": 256, "utd_ratio": 1, "warmup": 1_000,
-    "measured_after": 2_000, "threads": 2,
+    "measured_after": 2_000,
 }  # fmt: skip
-"""Measured after the warm-up and after JAX has compiled; the peers' torch has its default threads on two cores."""
+"""Measured after the warm-up and after JAX has compiled."""
 HALF_CHEETAH_ASYNC_SAC: Settings = {**HALF_CHEETAH_SAC, "lock_free": True}
 """The same for workers that learn lock-free, each on one thread and with an env of its own; serial has two threads."""
 CARTPOLE_A3C: Settings = {

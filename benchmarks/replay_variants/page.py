@@ -48,8 +48,7 @@ says otherwise. CrossQ has its own learning rate 0.001 and policy delay 3, and l
 own. Every {EVAL_EVERY:,} env steps {EVAL_EPISODES} greedy episodes give the mean return. A run ends at a mean return of
 {SCORES[-1]:,}, after {STEPS:,} env steps or after {CPU_S:,.0f} CPU seconds, whichever is first.
 
-Each run had one thread of a machine that other jobs used too: compare env steps and CPU seconds. CPU seconds depend on
-the other jobs as well. They do not include the evaluations, but they do include JAX's compilation.
+Each run had one thread. CPU seconds do not include the evaluations, but they do include JAX's compilation.
 Several seeds are separated by a slash; "-": the run did not get there."""
 
 

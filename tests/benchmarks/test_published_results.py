@@ -19,11 +19,12 @@ from benchmarks.common import RESULTS
 from benchmarks.options import read_options
 from benchmarks.records import read_records
 from benchmarks.replay_variants import page as variants
+from benchmarks.speed_report import write_tables
 from benchmarks.works import EARLIER
 from tests.support import matrix
 from tests.support.pages import PAGES, ROOT
 
-from benchmarks import defaults, exactness, same_bits, speed
+from benchmarks import defaults, exactness, layouts, same_bits, speed
 
 TRIALS = {
     "actors_and_envs": "--rounds 1",
@@ -115,6 +116,36 @@ def test_a_record_of_speeds_does_not_lose_sides_that_are_not_measured_again(tmp_
     with pytest.raises(SystemExit, match="0"):
         speed.main()
     assert measured == [["serial", "threads", "processes"]]
+
+
+def test_a_peer_is_measured_with_the_torch_threads_that_are_quicker_in_most_of_its_trials(monkeypatch):
+    """One trial with two threads is quicker than all others by chance."""
+    speeds, tried = iter([30.0, 20.0, 21.0, 31.0, 32.0, 90.0, 30.0]), list[int]()
+
+    def measured(work: dict[str, Any], *_: Any) -> dict[str, Any]:
+        tried.append(work["threads"])
+        return {"sps": next(speeds)}
+
+    monkeypatch.setattr(speed, "measured", measured)
+    record = speed.compare("halfcheetah-sac", speed.ALL_WORKS["halfcheetah-sac"], ["sb3"], {}, rounds=1)
+    assert tried == [1, 2, 2, 1, 1, 2, 1]
+    assert record["threads"] == {"sb3": 1}
+    assert record["sps_by_threads"] == {"sb3": {1: [30.0, 31.0, 32.0], 2: [20.0, 21.0, 90.0]}}
+
+
+def test_the_published_tables_of_speeds_are_made_of_their_records(tmp_path):
+    for folder in {path.parent for path in RESULTS.rglob("speed-*.json")}:
+        paths = {name: folder / f"speed-{name}.json" for name in speed.ALL_WORKS}
+        records = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+        assert write_tables(records, tmp_path / "speed.md") == (folder / "speed.md").read_text()
+
+
+def test_a_simulated_cluster_has_the_median_costs_of_all_rounds_of_a_layout():
+    runs = [{"work": "pong", "side": "serial", "c_env_us": us, "bound_by": by} for us, by in ((1, "a"), (9, "b"))]
+    runs += [{"work": "pong", "side": "processes-2", "c_env_us": 5, "bound_by": "a"}, {**runs[0], "c_env_us": 2}]
+    assert layouts.summary(layouts.runs_of(runs, "pong", "serial")) == {
+        "work": "pong", "side": "serial", "c_env_us": 2, "bound_by": "a",
+    }  # fmt: skip
 
 
 def test_the_published_table_of_default_settings_is_made_of_its_records(tmp_path, monkeypatch):
