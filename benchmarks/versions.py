@@ -5,7 +5,7 @@
 Each round runs A B, the next B A, each a run of the command line in processes of its own. Measured are microseconds
 per env step between the first quarter of a run and its end: on the clock, acting (acting and stepping envs, added up
 over all actors) and learning. A ratio is A's time divided by B's, so that above 1 B is the faster one; shown are the
-median (least to most) of the rounds.
+median (least to most) of the rounds. Both run the works of today, so an old version may refuse a setting.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import describe, finish, machine, markdown_table, read_metrics, spread, write_json
-from benchmarks.options import new_parser, read_options
+from benchmarks.common import by_turns, describe, finish, machine, markdown_table, read_metrics, spread
+from benchmarks.options import new_parser
 from benchmarks.works import NOTHING_ELSE, REPLAY_WORKS, WORKS, algorithm_of, command
 
 ROOT = Path(__file__).parent.parent
@@ -74,33 +74,26 @@ def row(work: str, side: str, part: str, versions: tuple[list[float], list[float
 
 
 def main() -> None:
-    """Compare two revisions on all works, and write the results."""
+    """Compare two revisions on all works, and print a table."""
     parser = new_parser(__doc__)
     parser.add_argument("revisions", nargs=2, metavar="REVISION")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--works", nargs="+", choices=STEPS, default=list(STEPS))
-    options = read_options(parser, "revisions")
+    options = parser.parse_args()
     names = [finish(["git", "-C", str(ROOT), "rev-parse", "--short", name]).strip() for name in options.revisions]
-    record, rows = {}, []
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         sources = [exported(revision, Path(folder) / str(i)) for i, revision in enumerate(names)]
         for work, side in [(work, side) for work in options.works for side in SIDES]:
             rounds: tuple[list[dict[str, float]], ...] = ([], [])
-            for turn in range(options.rounds):
-                for version in (0, 1) if turn % 2 == 0 else (1, 0):
-                    rounds[version].append(microseconds(sources[version], work, side))
-            record[f"{work}, {side}"] = rounds
+            for _, version in by_turns((0, 1), options.rounds):
+                rounds[version].append(microseconds(sources[version], work, side))
             for part in PARTS:
                 a, b = ([times[part] for times in version] for version in rounds)
                 rows.append(row(work, side, part, (a, b)))
                 print(f"{work}, {side}, {part}: {median(a):.1f} us, {median(b):.1f} us", flush=True)
-    about = machine()
-    write_json(options.out / "versions.json", {"machine": about, "revisions": names, "microseconds": record})
-    method = "Microseconds per env step, and A's time divided by B's: median (least to most) of the rounds."
     header = ["work", *(f"{letter}: {name}" for letter, name in zip("AB", names, strict=True)), "A / B"]
-    text = "\n\n".join(["# Two versions", method, f"{describe(about)}.", markdown_table(header, rows)])
-    (options.out / "versions.md").write_text(text)
-    print(text)
+    print(f"{describe(machine())}.", markdown_table(header, rows), sep="\n\n", end="")
 
 
 if __name__ == "__main__":

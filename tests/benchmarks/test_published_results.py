@@ -54,7 +54,6 @@ TRIALS = {
     "steps_to_score": "--seeds 1",
     "time_to_return": "--sb3-threads 1",
     "two_policies": "--rounds 1",
-    "versions": "HEAD HEAD --rounds 1",
     "waiting_envs": "--rounds 1",
 }
 """Benchmark -> options of a trial."""
@@ -195,7 +194,6 @@ PUBLISHED: dict[str, tuple[str, str, Callable[[Any], int]]] = {
     "speed": ("speed-cartpole", "pairs", lambda record: rounds_of(record["runs"])),
     "start": ("start", "rounds", lambda record: len(record["seconds"]["`import torch`"])),
     "two_policies": ("two-policies", "rounds", lambda record: rounds_of(record["runs"])),
-    "versions": ("versions", "rounds", lambda record: len(record["microseconds"]["cartpole, serial"][0])),
     "waiting_envs": ("waiting-envs", "rounds", lambda record: record["rounds"]),
 }
 """Benchmark -> its record, the option that says how often it measures, and how often the record was measured. The parts

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.scores import run as scores_run
+from tests.support.pages import ROOT
 
-from benchmarks import populations, seeds, several_agents, steps_to_score
+from benchmarks import populations, same_bits, seeds, several_agents, steps_to_score
 
 
 def lines_of_a_run() -> list[dict[str, Any]]:
@@ -93,6 +94,11 @@ def test_a_member_that_has_failed_in_a_generation_has_its_later_score():
     result: dict[str, Any] = {arm: [{**row, "copied_member": ""} for row in rows] for arm in populations.ARMS}
     result["retested"] = dict.fromkeys(populations.ARMS, 2.0)
     assert "| gamma 0.9 | 1 | 0 | 2.5 | 2.5 | 0 | gamma 0.8 |" in populations.as_markdown({"cartpole": {"1": result}})
+
+
+def test_a_run_that_a_version_of_the_code_refuses_has_no_bits_to_compare(monkeypatch):
+    monkeypatch.setattr(same_bits, "RUNS", {"of a newer version": ("ppo2", "CartPole-v1", {})})
+    assert same_bits.hashes_of(ROOT) == {"of a newer version": None}
 
 
 def test_instructions_that_perf_may_not_count_are_left_out(tmp_path, monkeypatch):
