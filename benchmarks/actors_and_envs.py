@@ -22,12 +22,14 @@ import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, spread
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Record, Unfinished
 from benchmarks.works import CARTPOLE, HALF_CHEETAH
 from offbeat.config.resolve import resolve
 from offbeat.core.process.allocator import keep_freed_memory
@@ -183,18 +185,21 @@ def with_envs(envs: int, env_steps: int) -> dict[str, float]:
     return measured(Run(CARTPOLE["env"], flags, learning_s=0.0), env_steps)
 
 
+MEASURES = {"envs": with_envs, "actors": with_actors}
+
+
 # --- results ------------------------------------------------------------------------------------------------
 
-Found = dict[int, list[dict[str, float]]]
+Found = dict[str, list[dict[str, float]]]
 """By number of actors or envs: the measurements of all rounds."""
 
 
-def figure(found: Found, size: int, key: str) -> list[float]:
+def figure(found: Found, size: str, key: str) -> list[float]:
     """Return a figure of all rounds."""
     return [of_round[key] for of_round in found[size]]
 
 
-def cost_ratios(found: Found, size: int) -> list[float]:
+def cost_ratios(found: Found, size: str) -> list[float]:
     """Return the least CPU time of an env step, of all sizes, divided by that of a size: by round."""
     rounds = zip(*(figure(found, each, "cpu_us") for each in found), strict=True)
     return [min(of_round) / own for of_round, own in zip(rounds, figure(found, size, "cpu_us"), strict=True)]
@@ -204,7 +209,7 @@ def actor_rows(found: Found) -> Iterator[list[str]]:
     """Yield the rows of the table of actors."""
     for size in found:
         yield [
-            str(size),
+            size,
             spread(figure(found, size, "cpu_us"), ".1f"),
             spread(cost_ratios(found, size), ".2f"),
             spread(figure(found, size, "sps"), ",.0f"),
@@ -220,45 +225,34 @@ def env_rows(found: Found) -> Iterator[list[str]]:
     for size in found:
         cost = figure(found, size, "cpu_us")
         yield [
-            f"{size:,}",
+            f"{int(size):,}",
             spread(cost, ".2f"),
             f"{1e6 / median(cost):,.0f}",
-            f"{median(figure(found, size, 'slot_bytes')) / size / 1e3:,.1f}",
+            f"{median(figure(found, size, 'slot_bytes')) / int(size) / 1e3:,.1f}",
         ]
 
 
-def write_results(actors: Found, envs: Found, rounds: int, out: Path) -> str:
-    """Write the raw results, tables and a picture, and return the tables."""
-    about = machine()
-    load = os.getloadavg()[0]
-    write_json(
-        out / "actors-and-envs.json",
-        {"machine": about, "load at the end": load, "rounds": rounds, "actors": actors, "envs": envs},
-    )
+def page(record: Record) -> list[str]:
+    """Return the paragraphs of the page."""
     header = [
         *("actors", "CPU us per env step", "least CPU / CPU", "env steps per second", "busy"),
         *("context switches per 1,000 env steps", "CPU s to start an actor", "MB per actor"),
     ]
     method = (
-        f"`python -m benchmarks.actors_and_envs`: median (least to most) of {rounds} rounds. {describe(about)}. Load "
-        f"of the machine at the end: {load:.1f}."
+        f"`python -m benchmarks.actors_and_envs`: median (least to most) of {record['rounds']} rounds. "
+        f"{describe(record['machine'])}. Load of the machine at the end: {record['load at the end']:.1f}."
     )
-    text = "\n\n".join(
-        [
-            "# Many actors and many envs",
-            method,
-            f"PPO on HalfCheetah-v5, processes, {ENVS_PER_ACTOR} envs per actor, unrolls of {UNROLL}, `max_lag` 1:",
-            markdown_table(header, list(actor_rows(actors))).rstrip(),
-            f"Acting on CartPole-v1 in one process, unrolls of {CARTPOLE['unroll_length']}:",
-            markdown_table(
-                ["envs", "CPU us per env step", "env steps per CPU second", "kB of slots per env"],
-                list(env_rows(envs)),
-            ),
-        ]
-    )
-    (out / "actors-and-envs.md").write_text(text)
-    draw(actors, envs, out / "actors-and-envs.png")
-    return text
+    return [
+        "# Many actors and many envs",
+        method,
+        f"PPO on HalfCheetah-v5, processes, {ENVS_PER_ACTOR} envs per actor, unrolls of {UNROLL}, `max_lag` 1:",
+        markdown_table(header, list(actor_rows(record["actors"]))),
+        f"Acting on CartPole-v1 in one process, unrolls of {CARTPOLE['unroll_length']}:",
+        markdown_table(
+            ["envs", "CPU us per env step", "env steps per CPU second", "kB of slots per env"],
+            list(env_rows(record["envs"])),
+        ),
+    ]
 
 
 def draw(actors: Found, envs: Found, file: Path) -> None:
@@ -274,10 +268,11 @@ def draw(actors: Found, envs: Found, file: Path) -> None:
         (right, envs, "envs", "CartPole-v1, acting, one actor"),
     ):
         speeds = [[1e6 / cost for cost in figure(found, size, "cpu_us")] for size in found]
-        axes.plot(list(found), [median(speed) for speed in speeds], marker="o")
-        axes.fill_between(list(found), [min(speed) for speed in speeds], [max(speed) for speed in speeds], alpha=0.2)
+        sizes = [int(size) for size in found]
+        axes.plot(sizes, [median(speed) for speed in speeds], marker="o")
+        axes.fill_between(sizes, [min(speed) for speed in speeds], [max(speed) for speed in speeds], alpha=0.2)
         axes.set_xscale("log", base=2)
-        axes.set_xticks(list(found), [f"{size:,}" for size in found], fontsize=8)
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
         axes.set_xlabel(name)
         axes.set_ylabel("env steps per CPU second")
         axes.set_title(title, fontsize=10)
@@ -300,15 +295,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     set_thread_count(1)
     keep_freed_memory()
-    actors: Found = {size: [] for size in options.actors}
-    envs: Found = {size: [] for size in options.envs}
-    for round_ in range(options.rounds):
-        step = 1 if round_ % 2 == 0 else -1
-        for sizes, found, measure in ((options.envs, envs, with_envs), (options.actors, actors, with_actors)):
-            for size in sizes[::step]:
-                found[size].append(measure(size, options.env_steps))
-                print(round_, size, {key: round(value, 2) for key, value in found[size][-1].items()}, flush=True)
-        print(write_results(actors, envs, round_ + 1, options.out))
+    given = {name: vars(options)[name] for name in ("rounds", "env_steps", *MEASURES)}
+    unfinished = Unfinished(options.out, "actors-and-envs", **given)
+    found: dict[str, Found] = {name: {str(size): [] for size in vars(options)[name]} for name in MEASURES}
+    sizes = [(name, size) for name in MEASURES for size in vars(options)[name]]
+    for number, (name, size) in by_turns(sizes, options.rounds):
+        one = unfinished.run({"round": number, name: size}, partial(MEASURES[name], size, options.env_steps))
+        print(*one.items(), flush=True)
+        found[name][str(size)].append({key: value for key, value in one.items() if key not in ("round", name)})
+    load = os.getloadavg()[0]
+    record = {"machine": machine(), "load at the end": load, "rounds": options.rounds, **found}
+    unfinished.publish(record, *page(record))
+    draw(record["actors"], record["envs"], options.out / "actors-and-envs.png")
 
 
 if __name__ == "__main__":

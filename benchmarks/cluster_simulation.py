@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster_events import Cluster, MessageCosts, Result
-from benchmarks.common import RESULTS, describe, markdown_table, write_json
+from benchmarks.common import RESULTS, describe, markdown_table, publish
 from benchmarks.layouts import runs_of, summary
 from benchmarks.options import new_parser, read_options
 from offbeat.core.pace import OnPolicyPace
@@ -171,14 +171,13 @@ def simulate(names: list[str], nodes: list[int]) -> Iterator[Record]:
 
 
 def scales_to(runs: list[Record]) -> Record:
-    """Return the run with the most nodes of which each adds at least `SCALES` of what the first one reached."""
-    return max(
-        (run for run in runs if run["sps"] >= SCALES * run["nodes"] * runs[0]["sps"]), key=lambda run: run["nodes"]
-    )
+    """Return the run with the most nodes of which each adds at least `SCALES` of what a node adds in the first run."""
+    of_a_node = runs[0]["sps"] / runs[0]["nodes"]
+    return max((run for run in runs if run["sps"] >= SCALES * run["nodes"] * of_a_node), key=lambda run: run["nodes"])
 
 
-def as_markdown(record: Record) -> str:
-    """Return the results as a page with tables and the picture."""
+def page(record: Record) -> list[str]:
+    """Return the paragraphs of the page."""
     method = (
         "`python -m benchmarks.cluster_simulation`. Nodes have 16 actors each, and the learner has another node with a "
         "network connection of 10 Gbit/s, unless a line says otherwise. The costs of acting and learning are those of "
@@ -191,7 +190,7 @@ def as_markdown(record: Record) -> str:
         "10 % (standard deviation)."
     )
     columns = (
-        f"*Scales to*: the most nodes with at least {SCALES:.0%} of the speed of one node for each. *Bound by*: the "
+        f"*Scales to*: the most nodes with at least {SCALES:.0%} of the speed per node of the fewest. *Bound by*: the "
         "part that is busy more than 90 % of the time with the most nodes; *pace* if none is, so that they wait for "
         "each other. *Limit*: that of the library's speed model."
     )
@@ -201,13 +200,19 @@ def as_markdown(record: Record) -> str:
         settings = [setting for setting in record["settings"] if setting["work"] == name]
         if settings:
             parts += [f"## {work.title}", _table(settings)]
-    return "\n\n".join(parts)
+    return parts
 
 
 def _table(settings: list[Record]) -> str:
-    most = settings[0]["runs"][-1]["nodes"]
+    fewest, most = (settings[0]["runs"][index]["nodes"] for index in (0, -1))
     header = [
-        *("setting", "env steps a ticket", "1 node, SPS", "scales to, nodes", "SPS there"),
+        *(
+            "setting",
+            "env steps a ticket",
+            f"{fewest:,} node{'s' * (fewest > 1)}, SPS",
+            "scales to, nodes",
+            "SPS there",
+        ),
         *(f"{most:,} nodes, SPS", "limit, SPS", "bound by", "actors a learner can feed"),
     ]
     rows = []
@@ -283,8 +288,7 @@ def main() -> None:
         print(
             f"{setting['work']}, {setting['setting']}: {last['sps']:,.0f} SPS, bound by {last['bound_by']}", flush=True
         )
-    write_json(options.out / "cluster-simulation.json", record)
-    (options.out / "cluster-simulation.md").write_text(as_markdown(record) + "\n")
+    publish(options.out, "cluster-simulation", record, *page(record))
     draw(record, options.out / "cluster-simulation.png")
 
 

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
+OFFBEAT = str(Path(sys.executable).parent / "offbeat")
+"""The command line."""
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("offbeat", "torch", "numpy", "gymnasium", "mujoco")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -32,8 +34,7 @@ def offbeat(*arguments: str, environment: dict[str, str] | None = None) -> str:
     Raises:
         SystemExit: it failed; its messages are shown.
     """
-    command = [str(Path(sys.executable).parent / "offbeat"), *arguments]
-    return finish(command, {**os.environ, **(environment or {})})
+    return finish([OFFBEAT, *arguments], {**os.environ, **(environment or {})})
 
 
 def finish(command: list[str], environment: dict[str, str] | None = None) -> str:
@@ -101,6 +102,12 @@ def children() -> list[int]:
     return [int(pid) for pid in listed.read_text().split()] if listed.exists() else []
 
 
+def cpu_s_of(*pids: int) -> float:
+    """Return the CPU seconds of processes so far (Linux)."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
+
+
 def children_cpu_s() -> float:
     """Return the CPU seconds of all children that have been reaped, and of theirs."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -160,11 +167,25 @@ def _cpu_model() -> str:
 
 
 def by_turns(items: Iterable[Item], rounds: int) -> Iterator[tuple[int, Item]]:
-    """Yield the number of each round, from 1 on, with each of the items: forward in odd rounds, backward in even ones."""
+    """Yield each item with the number of its round, from 1 on: forward in odd rounds, backward in even ones."""
     forward = list(items)
     for number in range(1, rounds + 1):
         for item in forward if number % 2 else reversed(forward):
             yield number, item
+
+
+def publish(out: Path, name: str, record: object, *paragraphs: str) -> None:
+    """Write a record and the page that is made of it into a folder, as NAME.json and NAME.md, and print the page."""
+    write_json(out / f"{name}.json", record)
+    print(write_page(out / f"{name}.md", *paragraphs))
+
+
+def write_page(path: Path, *paragraphs: str) -> str:
+    """Write a page, and return its text."""
+    text = "\n\n".join(paragraph.strip("\n") for paragraph in paragraphs) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return text
 
 
 def write_json(path: Path, record: object) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import describe, installed, machine, markdown_table, record_of
+from benchmarks.common import describe, installed, machine, markdown_table, record_of, write_page
 from benchmarks.options import new_parser, read_options
 from benchmarks.peers.untuned_run import EPISODES
 from benchmarks.records import Record, append_record, find_record, read_records
@@ -191,14 +191,14 @@ medians over the seeds, with one thread. The interquartile mean is without a qua
 each end."""
 
 
-def report(options: argparse.Namespace, records: list[Record]) -> str:
-    """Return the page of all tables."""
+def report(options: argparse.Namespace, records: list[Record]) -> list[str]:
+    """Return the paragraphs of the page."""
     machines = sorted({describe(record["machine"]) for record in records})
     peers = sorted({f"{PEER} {record['version']}" for record in records if record["side"] == "sb3"})
     parts = ["# Default settings on ten envs", METHOD, *machines, ", ".join(peers)]
     for algorithm in ALGORITHMS:
         parts += [f"## {algorithm_title(algorithm)}", table(algorithm, options, records)]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return parts
 
 
 def main() -> None:
@@ -216,9 +216,7 @@ def main() -> None:
     options.set = parse_assignments(options.set)
     path = options.out / "defaults.jsonl"
     make_missing(options, path)
-    page = report(options, read_records(path))
-    (options.out / "defaults.md").write_text(page)
-    print(page)
+    print(write_page(options.out / "defaults.md", *report(options, read_records(path))))
 
 
 if __name__ == "__main__":

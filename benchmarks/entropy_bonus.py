@@ -12,7 +12,7 @@ import sys
 
 from tests.reference.kuhn_poker import KuhnPoker, equilibrium_with_entropy
 
-from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.common import describe, machine, markdown_table, publish
 from benchmarks.options import new_parser, read_options
 from offbeat.league.average import average_policy
 
@@ -31,7 +31,7 @@ def main() -> int:
         distance = float(nash_conv(kuhn.game, average_policy(kuhn.game, [kuhn.function(policy)])))
         found.append({"entropy_coef": entropy, "nash_conv": distance, "value": kuhn.value(policy)})
     about = machine()
-    write_json(options.out / "entropy-bonus.json", {"machine": about, "kuhn_poker": found})
+    record = {"machine": about, "kuhn_poker": found}
     rows = [[f"{each['entropy_coef']:g}", f"{each['nash_conv']:.3f}", f"{each['value']:.3f}"] for each in found]
     parts = [
         "# Entropy bonus",
@@ -39,7 +39,7 @@ def main() -> int:
         f"{describe(about)}.",
         markdown_table(["entropy_coef", "NashConv", "value"], rows),
     ]
-    (options.out / "entropy-bonus.md").write_text("\n\n".join(parts))
+    publish(options.out, "entropy-bonus", record, *parts)
     return 0
 
 

@@ -19,10 +19,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,8 +33,9 @@ from tests.support.matrix import ALGORITHMS, FEATURES, Case, cases
 from tests.support.runs import weights_of
 
 import offbeat
-from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.common import describe, machine, markdown_table
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Record, Unfinished
 from offbeat.core.errors import OffbeatError
 
 RUNTIMES = ("serial", "threads", "processes")
@@ -47,6 +47,8 @@ REPLAY_LAYOUTS = ((0, 1), (1, 1), (2, 2), (6, 3))
 """max_ahead and actors of an algorithm that learns from a replay."""
 OTHERS = ((1, 2), (3, 1))
 """Layouts of all other features."""
+FAILURES = (AssertionError, OffbeatError, OSError, LookupError, ValueError, pytest.fail.Exception)
+"""What a run or a check raises if something is wrong with it."""
 MISHAPS = [name for name in CHECKS if name != "same_bits"]
 
 
@@ -93,22 +95,20 @@ def outcome(run: Path) -> Outcome:
 def compare(case: Case, runtimes: tuple[str, ...], folder: Path) -> dict[str, Any]:
     """Run one cell in all runtimes, stop it and go on, and return what was found."""
     started_s = time.perf_counter()
-    straight = {runtime: train(case, runtime, folder / runtime) for runtime in runtimes}
-    reference = straight[runtimes[0]]
-    differences = _told(reference, straight.items())
-    for stopped in runtimes:
-        half = folder / f"{stopped}-half"
-        train(case, stopped, half, stop_at=case.steps // 2)
-        ends = ((f"{stopped} -> {runtime}", go_on(half, runtime)) for runtime in runtimes)
-        differences |= _told(reference, ends)
-    return {
-        **case._asdict(),
-        "weights": reference.weights,
-        "learning_steps": max(reference.metrics),
-        "runs": len(runtimes) * (2 + len(runtimes)),
-        "seconds": round(time.perf_counter() - started_s, 1),
-        "differences": differences,
-    }
+    found: Record = {"weights": "", "learning_steps": 0, "runs": len(runtimes) * (2 + len(runtimes)), "differences": {}}
+    try:
+        straight = {runtime: train(case, runtime, folder / runtime) for runtime in runtimes}
+        reference = straight[runtimes[0]]
+        found |= {"weights": reference.weights, "learning_steps": max(reference.metrics)}
+        found["differences"] = _told(reference, straight.items())
+        for stopped in runtimes:
+            half = folder / f"{stopped}-half"
+            train(case, stopped, half, stop_at=case.steps // 2)
+            ends = ((f"{stopped} -> {runtime}", go_on(half, runtime)) for runtime in runtimes)
+            found["differences"] |= _told(reference, ends)
+    except FAILURES as error:
+        found["differences"]["raised"] = f"{type(error).__name__}: {error}"
+    return {**case._asdict(), **found, "seconds": round(time.perf_counter() - started_s, 1)}
 
 
 def _told(reference: Outcome, outcomes: Iterable[tuple[str, Outcome]]) -> dict[str, str]:
@@ -136,7 +136,7 @@ def suffer(case: Case, mishap: str, folder: Path) -> dict[str, Any]:
     failure = None
     try:
         CHECKS[mishap](case, folder)
-    except (AssertionError, OffbeatError, OSError, LookupError, ValueError, pytest.fail.Exception) as error:
+    except FAILURES as error:
         failure = f"{type(error).__name__}: {error}"
     seconds = round(time.perf_counter() - started_s, 1)
     return {**case._asdict(), "mishap": mishap, "seconds": seconds, "failure": failure}
@@ -145,16 +145,10 @@ def suffer(case: Case, mishap: str, folder: Path) -> dict[str, Any]:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write_results(found: list[dict[str, Any]], planned: int, out: Path) -> str:
-    """Write the raw record and the tables of what has been done so far, and return these."""
-    about, found = machine(), sorted(found, key=_place)
-    cells, mishaps = ([each for each in found if kind in each] for kind in ("differences", "failure"))
-    write_json(out / "exactness.json", {"machine": about, "planned": planned, "cells": cells, "mishaps": mishaps})
-    left = [f"**Broken off: {len(found)} of {planned} pieces of work were done.**"] if len(found) < planned else []
-    parts = ["# Exactness", f"{describe(about)}.", *left, *_of_cells(cells), *_of_mishaps(mishaps)]
-    text = "\n\n".join(parts) + "\n"
-    (out / "exactness.md").write_text(text)
-    return text
+def page(record: Record) -> list[str]:
+    """Return the paragraphs of the page."""
+    parts = [*_of_cells(record["cells"]), *_of_mishaps(record["mishaps"])]
+    return ["# Exactness", f"{describe(record['machine'])}.", *parts]
 
 
 def _place(found: dict[str, Any]) -> tuple[object, ...]:
@@ -221,30 +215,36 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
     options = read_options(parser, "jobs")
     chosen = [case for case in cases() if case.algorithm in options.algorithms and case.feature in options.features]
-    work: list[Work] = [
-        partial(suffer, case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks
+    if not chosen:
+        parser.error("none of these algorithms is trained on one of these features")
+    work: list[tuple[Case, str | None]] = [
+        (case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks
     ]
     if "same_bits" in options.checks:
         layouts = sorted((layout for case in chosen for layout in grid(case)), key=lambda case: case.feature in WIDELY)
-        work += [partial(compare, layout, tuple(options.runtimes)) for layout in layouts]
-    found = []
+        work += [(layout, None) for layout in layouts]
+    unfinished = Unfinished(options.out, "exactness", runtimes=options.runtimes, work=work)
+    found = [one for case, mishap in work if (one := unfinished.find({**case._asdict(), "mishap": mishap}))]
+    done = {(each["algorithm"], each["feature"], each["ahead"], each["actors"], each.get("mishap")) for each in found}
+    left = [(case, mishap) for case, mishap in work if (*case, mishap) not in done]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(in_a_folder, task) for task in work]):
-            found.append(done.result())
-            print(f"{len(found)}/{len(work)} {_said(found[-1])}", flush=True)
-            text = write_results(found, len(work), options.out)
-    print(text)
+        try:
+            for task in as_completed([pool.submit(in_a_folder, *each, tuple(options.runtimes)) for each in left]):
+                found.append(unfinished.add(task.result()))
+                print(f"{len(found)}/{len(work)} {_said(found[-1])}", flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    found.sort(key=_place)
+    cells, mishaps = ([each for each in found if kind in each] for kind in ("differences", "failure"))
+    record = {"machine": machine(), "cells": cells, "mishaps": mishaps}
+    unfinished.publish(record, *page(record))
     return int(any(each.get("differences") or each.get("failure") for each in found))
 
 
-Work = Callable[[Path], dict[str, Any]]
-"""What is done in a folder of its own."""
-
-
-def in_a_folder(task: Work) -> dict[str, Any]:
-    """Do one piece of work."""
+def in_a_folder(case: Case, mishap: str | None, runtimes: tuple[str, ...]) -> Record:
+    """Let a mishap happen to a cell; without one, compare the runtimes."""
     with tempfile.TemporaryDirectory() as folder:
-        return task(Path(folder))
+        return suffer(case, mishap, Path(folder)) if mishap else compare(case, runtimes, Path(folder))
 
 
 def _said(found: dict[str, Any]) -> str:

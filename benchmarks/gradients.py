@@ -20,7 +20,7 @@ from statistics import median
 from time import process_time, thread_time
 from typing import Any
 
-from benchmarks.common import describe, installed, machine, markdown_table, write_json
+from benchmarks.common import describe, installed, machine, markdown_table, publish
 from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.process.threads import blas_kernels, set_thread_count
@@ -182,12 +182,9 @@ def main() -> None:
     set_thread_count(1)
     about = {**machine(), "numba": installed("numba"), "blas_kernels": blas_kernels()}
     record = {"machine": about, "records": {name: compare(WORKS[name]) for name in options.works}}
-    write_json(options.out / "gradients.json", record)
     described = f"{describe(about)}, numba {about['numba']}; OpenBLAS's kernels: {about['blas_kernels']}"
-    head = f"# PPO's analytic gradients and autograd\n\n{described}."
-    text = f"{head}\n\n{table(record['records'])}\n{parts_table(record['records'])}"
-    (options.out / "gradients.md").write_text(text)
-    print(text)
+    tables = [make(record["records"]) for make in (table, parts_table)]
+    publish(options.out, "gradients", record, "# PPO's analytic gradients and autograd", f"{described}.", *tables)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, publish, spread
 from benchmarks.options import new_parser, read_options
 from offbeat.core.process.allocator import keep_freed_memory
 from offbeat.core.process.threads import set_thread_count
@@ -117,12 +117,11 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
     results: dict[str, dict[str, list[float]]] = {name: {"acting": [], "training": []} for name in SIDES}
     with ExitStack() as stack:
         processes = {kept: stack.enter_context(_process(kept)) for kept in (True, False)}
-        for turn in range(rounds + DROPPED):
-            for name in sorted(SIDES, key=list(SIDES).index, reverse=turn % 2 == 1):
-                costs = processes[SIDES[name].kept].submit(_costs, name).result()
-                if turn >= DROPPED:
-                    for what, cost in costs.items():
-                        results[name][what].append(round(cost, 1))
+        for number, name in by_turns(SIDES, DROPPED + rounds):
+            costs = processes[SIDES[name].kept].submit(_costs, name).result()
+            if number > DROPPED:
+                for what, cost in costs.items():
+                    results[name][what].append(round(cost, 1))
     return results
 
 
@@ -196,10 +195,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
     arguments = read_options(parser)
     about, results = machine(), measure(arguments.rounds)
-    write_json(arguments.out / "images.json", {"machine": about, "us": results})
-    text = f"# Images\n\n{describe(about)}. CPU time on one thread.\n\n{table(results)}"
-    (arguments.out / "images.md").write_text(text)
-    print(text)
+    method = f"{describe(about)}. CPU time on one thread."
+    publish(arguments.out, "images", {"machine": about, "us": results}, "# Images", method, table(results))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ of its envs. The sides take turns. CPU time does not count the waits for a core 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import count
-from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
@@ -21,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import benchmarks.slow_images  # noqa: F401 - registers the env
-from benchmarks.common import by_turns, describe, machine, markdown_table, write_json
+from benchmarks.common import by_turns, cpu_s_of, describe, machine, markdown_table
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Record, Unfinished
 from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
 from offbeat.core.process.threads import set_thread_count
@@ -145,6 +145,9 @@ def run_once(network: str, layout: Layout, side: str, seconds: float) -> Measure
     def show(role: str, children: Sequence[Supervised]) -> None:
         pids[role] = [child.pid for child in children if child.pid is not None]
 
+    def cpu_s() -> float:
+        return cpu_s_of(*(pid for each in pids.values() for pid in each))
+
     acting, policy = acting_of(parts, 0, Reporting(print, show)), parts.policy
     try:
         policy.learner.publish(0)
@@ -153,7 +156,7 @@ def run_once(network: str, layout: Layout, side: str, seconds: float) -> Measure
         for step in count():
             acting.wait(parts.pace.acted_before_learn(step))
             if step == WARM:
-                before, env_steps = (perf_counter(), cpu_s(pids)), 0.0
+                before, env_steps = (perf_counter(), cpu_s()), 0.0
                 acting.metrics()
             if step > WARM and (measured := perf_counter() - before[0]) > seconds:
                 break
@@ -161,47 +164,42 @@ def run_once(network: str, layout: Layout, side: str, seconds: float) -> Measure
             policy.learner.publish(step + 1)
             acting.finish(step + 1)
         requests = acting.metrics().get("inference_batch_requests", 0.0)
-        return Measured(env_steps / measured, 1e6 * (cpu_s(pids) - before[1]) / env_steps, requests)
+        return Measured(env_steps / measured, 1e6 * (cpu_s() - before[1]) / env_steps, requests)
     finally:
         acting.close()
         parts.close()
 
 
-def cpu_s(pids: Mapping[str, Sequence[int]]) -> float:
-    """Return the CPU seconds of processes so far (Linux)."""
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for each in pids.values() for pid in each]
-    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
+def run_as_record(network: str, layout: Layout, side: str, seconds: float) -> Record:
+    """Run without a learner, and return what was measured by name."""
+    return run_once(network, layout, side, seconds)._asdict()
 
 
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write_results(passes: dict[str, Any], runs: list[dict[str, Any]], out: Path) -> str:
-    """Write the raw results and tables, and return the tables."""
-    about = machine()
-    write_json(out / "inference.json", {"machine": about, "rows": passes, "runs": runs})
+def page(record: Record) -> list[str]:
+    """Return the paragraphs of the page."""
+    passes, runs = record["rows"], record["runs"]
     rows_header = ["network", "computed in", *(f"{rows} rows" for rows in ROWS)]
     rows_table = [
-        [network, side, *(f"{costs[side][rows]:,.0f}" for rows in ROWS)]
+        [network, side, *(f"{costs[side][str(rows)]:,.0f}" for rows in ROWS)]
         for network, costs in passes.items()
         for side in costs
     ]
     header = ["network", "computed in", "CPU us", "CPU, actor / this", "requests in a batch", "SPS"]
-    paragraphs = [
+    return [
         "# Inference in actors and in inference workers",
         "`python -m benchmarks.inference`.",
-        f"{describe(about)}.",
+        f"{describe(record['machine'])}.",
         "CPU time of a forward pass for each row, in microseconds, on one thread; a worker computes 4 rows at least:",
         markdown_table(rows_header, rows_table),
         f"{RUNS} Rounds: {len(runs[0]['sides']['actor'])}; shown are medians:",
         markdown_table(header, [row for run in runs for row in _rows(run)]),
     ]
-    text = "\n\n".join(paragraphs)
-    (out / "inference.md").write_text(f"{text}\n")
-    return text
 
 
-def _rows(run: dict[str, Any]) -> list[list[str]]:
+def _rows(run: Record) -> list[list[str]]:
     """Return a row of the table for each side."""
     sides = {
         side: Measured(*(median(each[key] for each in rounds) for key in Measured._fields))
@@ -226,18 +224,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = read_options(parser)
-    passes = {network: row_costs(network, arguments.seconds / 8) for network in NETWORKS}
-    runs: list[dict[str, Any]] = []
-    text = ""
+    unfinished = Unfinished(arguments.out, "inference", seconds=arguments.seconds, rounds=arguments.rounds)
+    costs = [
+        unfinished.run({"rows of": network}, partial(row_costs, network, arguments.seconds / 8)) for network in NETWORKS
+    ]
+    passes = {each.pop("rows of"): each for each in costs}
+    runs: list[Record] = []
     for network in NETWORKS:
-        sides: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-        for _, side in by_turns(SIDES, arguments.rounds):
-            sides[side].append(run_once(network, LAYOUT, side, arguments.seconds)._asdict())
+        sides: dict[str, list[Record]] = {side: [] for side in SIDES}
+        for number, side in by_turns(SIDES, arguments.rounds):
+            what = {"round": number, "network": network, "side": side}
+            one = unfinished.run(what, partial(run_as_record, network, LAYOUT, side, arguments.seconds))
+            sides[side].append({key: one[key] for key in Measured._fields})
         runs.append({"network": network, **LAYOUT._asdict(), "sides": sides})
         for row in _rows(runs[-1]):
             print(*row, sep=" | ", flush=True)
-        text = write_results(passes, runs, arguments.out)
-    print(text)
+    record = {"machine": machine(), "rows": passes, "runs": runs}
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

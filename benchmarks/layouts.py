@@ -9,11 +9,12 @@ The layouts of a work take turns in each round; shown are medians of the rounds.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from functools import partial
 from statistics import median, mode
 
-from benchmarks.common import by_turns, describe, machine, markdown_table, offbeat, spread, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, offbeat, spread
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Unfinished
 from benchmarks.works import LAYOUTS, WORKS, Settings, command
 
 SIDES = {
@@ -33,7 +34,7 @@ def bench(name: str, side: str, seconds: float) -> Settings:
     progress = words.index("--progress")
     del words[progress : progress + 2]
     answer: Settings = json.loads(offbeat(*words, "--seconds", str(seconds), "--json"))
-    return {"work": name, "side": side, **answer}
+    return answer
 
 
 def summary(runs: list[Settings]) -> Settings:
@@ -47,10 +48,9 @@ def runs_of(runs: list[Settings], name: str, side: str) -> list[Settings]:
     return [run for run in runs if (run["work"], run["side"]) == (name, side)]
 
 
-def write_results(runs: list[Settings], out: Path) -> str:
-    """Write the raw answers and a table, and return the table."""
-    about = machine()
-    write_json(out / "layouts.json", {"machine": about, "layouts": LAYOUTS, "runs": runs})
+def page(record: Settings) -> list[str]:
+    """Return the paragraphs of the page."""
+    runs = record["runs"]
     header = [
         "work", "layout", "env us", "act us", "learn us", "limit SPS", "layout limit", "achieved", "fraction",
         "layout fraction", "gain at most", "bound by", "policy lag",
@@ -58,9 +58,7 @@ def write_results(runs: list[Settings], out: Path) -> str:
     sides = [runs_of(runs, *side) for side in dict.fromkeys((run["work"], run["side"]) for run in runs)]
     method = f"`offbeat bench`, rounds: {len(sides[0])}. Medians; for the achieved SPS with the least and the most."
     table = markdown_table(header, [_row(side) for side in sides])
-    text = "\n\n".join(["# Layouts", method, f"{describe(about)}.", table])
-    (out / "layouts.md").write_text(text)
-    return text
+    return ["# Layouts", method, f"{describe(record['machine'])}.", table]
 
 
 def _row(runs: list[Settings]) -> list[str]:
@@ -80,12 +78,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=5)
     options = read_options(parser)
+    given = {"works": options.works, "seconds": options.seconds, "rounds": options.rounds}
+    unfinished = Unfinished(options.out, "layouts", **given)
     runs = []
     for name in options.works:
-        for _, side in by_turns(SIDES[name], options.rounds):
-            runs.append(bench(name, side, options.seconds))
+        for number, side in by_turns(SIDES[name], options.rounds):
+            what = {"work": name, "side": side, "round": number}
+            runs.append(unfinished.run(what, partial(bench, name, side, options.seconds)))
             print(f"{name}, {side}: {runs[-1]['achieved_sps']:,.0f} SPS", flush=True)
-    print(write_results(runs, options.out))
+    record = {"machine": machine(), "layouts": LAYOUTS, "runs": runs}
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ that samples the next minibatch. The settings take turns in each round.
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from benchmarks.common import (
+    by_turns,
     children_cpu_s,
     describe,
     machine,
@@ -22,9 +23,9 @@ from benchmarks.common import (
     offbeat,
     read_metrics,
     spread,
-    write_json,
 )
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Record, Unfinished
 
 WARM_UP = 1000
 """Env steps without an update, and the same number with updates that are not measured."""
@@ -32,17 +33,19 @@ SETTINGS = [(threads, ahead) for threads in (1, 2) for ahead in (0, 1)]
 """Learner threads, and minibatches that are sampled ahead."""
 
 
-def measured(threads: int, ahead: int, steps: int, folder: Path) -> dict[str, float]:
+def measured(threads: int, ahead: int, steps: int) -> dict[str, float]:
     """Return the updates per second of a run, and what its updates take, in microseconds."""
     cpu = children_cpu_s()
-    offbeat(
-        *("train", "sac", "HalfCheetah-v5", "--runtime", "processes", "--progress", "none"),
-        *("--steps", str(steps), "--run-dir", str(folder), "--eval-every", "0"),
-        *("--set", f"warmup={WARM_UP}", f"learner_threads={threads}", f"load_ahead={ahead}", "checkpoint_every=0"),
-        *("checkpoint_every_s=0", "save_replay=false", f"log_every={WARM_UP}"),
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        offbeat(
+            *("train", "sac", "HalfCheetah-v5", "--runtime", "processes", "--progress", "none"),
+            *("--steps", str(steps), "--run-dir", str(run), "--eval-every", "0"),
+            *("--set", f"warmup={WARM_UP}", f"learner_threads={threads}", f"load_ahead={ahead}", "checkpoint_every=0"),
+            *("checkpoint_every_s=0", "save_replay=false", f"log_every={WARM_UP}"),
+        )
+        lines = [line for line in read_metrics(run) if line["env_steps"] >= 2 * WARM_UP]
     cpu = children_cpu_s() - cpu
-    lines = [line for line in read_metrics(folder) if line["env_steps"] >= 2 * WARM_UP]
     first, last = lines[0], lines[-1]
     updates = last["updates"] - first["updates"]
     steps_per_update = (last["learning_step"] - first["learning_step"]) / updates
@@ -56,12 +59,13 @@ def measured(threads: int, ahead: int, steps: int, folder: Path) -> dict[str, fl
     }
 
 
-def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any], steps: int) -> str:
-    """Return a table with one row for each setting."""
+def page(record: Record) -> list[str]:
+    """Return the paragraphs of the page."""
     method = (
-        f"`python -m benchmarks.load_ahead`: SAC on HalfCheetah-v5 with its preset, `processes`, {steps:,} env steps, "
-        f"of which the first {2 * WARM_UP:,} are not measured. Median (least to most) of the rounds; CPU seconds of "
-        "the whole command. *sampling* is in the learner, or in its thread, with making the minibatch."
+        "`python -m benchmarks.load_ahead`: SAC on HalfCheetah-v5 with its preset, `processes`, "
+        f"{record['steps']:,} env steps, of which the first {2 * WARM_UP:,} are not measured. Median (least to most) "
+        "of the rounds; CPU seconds of the whole command. *sampling* is in the learner, or in its thread, with making "
+        "the minibatch."
     )
     header = [
         *("learner threads", "load_ahead", "updates per second", "CPU s", "sampling, us per update"),
@@ -69,7 +73,7 @@ def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any], steps: int) -
     ]
     rows = []
     for threads, ahead in SETTINGS:
-        own = [run for run in runs if (run["threads"], run["load_ahead"]) == (threads, ahead)]
+        own = [run for run in record["runs"] if (run["threads"], run["load_ahead"]) == (threads, ahead)]
         times = {name: median(run[name] for run in own) for name in ("load", "load_wait", "prepare", "grad")}
         rows.append(
             [
@@ -78,7 +82,7 @@ def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any], steps: int) -
                 *(f"{times['load'] + times['prepare']:.0f}", f"{times['load_wait']:.0f}", f"{times['grad']:.0f}"),
             ]
         )
-    return "\n\n".join(["# Sampling ahead on a CPU", method, f"{describe(about)}.", markdown_table(header, rows)])
+    return ["# Sampling ahead on a CPU", method, f"{describe(record['machine'])}.", markdown_table(header, rows)]
 
 
 def main() -> None:
@@ -87,17 +91,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2800)
     options = read_options(parser)
+    unfinished = Unfinished(options.out, "load-ahead", rounds=options.rounds, steps=options.steps)
     runs = []
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.rounds):
-            for threads, ahead in SETTINGS if number % 2 == 0 else SETTINGS[::-1]:
-                path = Path(folder) / f"{number}-{threads}-{ahead}"
-                result = measured(threads, ahead, options.steps, path)
-                runs.append({"round": number, "threads": threads, "load_ahead": ahead, **result})
-                print(runs[-1], flush=True)
-    about = machine()
-    write_json(options.out / "load-ahead.json", {"machine": about, "steps": options.steps, "runs": runs})
-    (options.out / "load-ahead.md").write_text(as_markdown(runs, about, options.steps) + "\n")
+    for number, (threads, ahead) in by_turns(SETTINGS, options.rounds):
+        what = {"round": number, "threads": threads, "load_ahead": ahead}
+        runs.append(unfinished.run(what, partial(measured, threads, ahead, options.steps)))
+        print(runs[-1], flush=True)
+    record = {"machine": machine(), "steps": options.steps, "runs": runs}
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import thread_time
 from typing import Any
 
-from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, publish, spread
 from benchmarks.options import new_parser, read_options
 from benchmarks.works import HALF_CHEETAH
 from offbeat.config.env import EnvConfig
@@ -95,29 +94,23 @@ def measured(name: str, make: Callable[[str], Callable[[], float]], pairs: int) 
     for measure in sides.values():
         measure()
     found: dict[str, list[float]] = {side: [] for side in SIDES}
-    for pair in range(pairs):
-        for side in SIDES if pair % 2 == 0 else SIDES[::-1]:
-            found[side].append(sides[side]())
+    for _, side in by_turns(SIDES, pairs):
+        found[side].append(sides[side]())
     ratios = [own / together for own, together in zip(found["own"], found["together"], strict=True)]
     record = {"work": name, **found, "ratio": ratios}
     print(_row(record), flush=True)
     return record
 
 
-def write_results(records: list[dict[str, Any]], out: Path) -> str:
-    """Write the raw results and a table, and return the table."""
-    about = machine()
-    write_json(out / "locomotion.json", {"machine": about, "unit": "CPU us per env step", "works": records})
-    text = "\n\n".join(
-        [
-            "# MuJoCo's locomotion envs, with columns that are computed together",
-            "CPU time of an env step, by Gymnasium's own `step` and by `MujocoColumns`, which gives the same bits.",
-            f"{describe(about)}.",
-            markdown_table(["work", "own, us", "together, us", "own / together"], [_row(record) for record in records]),
-        ]
-    )
-    (out / "locomotion.md").write_text(text)
-    return text
+def page(record: dict[str, Any]) -> list[str]:
+    """Return the paragraphs of the page."""
+    rows = [_row(work) for work in record["works"]]
+    return [
+        "# MuJoCo's locomotion envs, with columns that are computed together",
+        "CPU time of an env step, by Gymnasium's own `step` and by `MujocoColumns`, which gives the same bits.",
+        f"{describe(record['machine'])}.",
+        markdown_table(["work", "own, us", "together, us", "own / together"], rows),
+    ]
 
 
 def _row(record: dict[str, Any]) -> list[str]:
@@ -138,7 +131,8 @@ def main() -> None:
         for columns in ((2, 8, 32) if env_id == "HalfCheetah-v5" else (8,))
     ]
     records.append(measured("HalfCheetah-v5, PPO, 32 envs", partial(training, "HalfCheetah-v5"), options.pairs))
-    print(write_results(records, options.out))
+    record = {"machine": machine(), "unit": "CPU us per env step", "works": records}
+    publish(options.out, "locomotion", record, *page(record))
 
 
 if __name__ == "__main__":

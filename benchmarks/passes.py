@@ -9,10 +9,11 @@ settings are those of the preset in the serial runtime, with four resident batch
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Record, Unfinished
 from benchmarks.steps_to_score import EVAL_EVERY, SCORE, STEPS, row_of, until_score
 
 RESIDENT = 4
@@ -25,8 +26,9 @@ def arguments_of(passes: int, seed: int) -> list[str]:
     return ["train", "impala", "CartPole-v1", *layout, "--set", f"passes={passes}", *resident]
 
 
-def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any]) -> str:
-    """Return a table with one row for each number of passes."""
+def page(record: Record) -> list[str]:
+    """Return the paragraphs of the page."""
+    runs = record["runs"]
     method = (
         f"`python -m benchmarks.passes`: IMPALA with its preset, in serial. The first evaluation of 20 episodes at "
         f"{SCORE:.0f} or more within {STEPS:,} env steps, one every {EVAL_EVERY}. Median (least to most) of the seeds. "
@@ -35,9 +37,8 @@ def as_markdown(runs: list[dict[str, Any]], about: dict[str, Any]) -> str:
     header = ["passes", "seeds", "env steps", "seconds from process start", "of these in training"]
     numbers = dict.fromkeys(run["passes"] for run in runs)
     rows = [row_of(str(number), [run for run in runs if run["passes"] == number]) for number in numbers]
-    return "\n\n".join(
-        ["# Batches that are used several times", method, f"{describe(about)}.", markdown_table(header, rows)]
-    )
+    place = f"{describe(record['machine'])}."
+    return ["# Batches that are used several times", method, place, markdown_table(header, rows)]
 
 
 def main() -> None:
@@ -46,19 +47,16 @@ def main() -> None:
     parser.add_argument("--passes", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 16)))
     options = read_options(parser)
+    unfinished = Unfinished(options.out, "passes", passes=options.passes, seeds=options.seeds)
     runs = []
-    for seed in options.seeds:
-        for passes in options.passes if seed % 2 else reversed(options.passes):
-            runs.append({"passes": passes, "seed": seed, **until_score(arguments_of(passes, seed))})
-            print(
-                f"{passes} passes, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True
-            )
+    for number, passes in by_turns(options.passes, len(options.seeds)):
+        seed = options.seeds[number - 1]
+        arguments = arguments_of(passes, seed)
+        runs.append(unfinished.run({"passes": passes, "seed": seed}, partial(until_score, arguments)))
+        print(f"{passes} passes, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True)
     runs.sort(key=lambda run: (run["passes"], run["seed"]))
-    about = machine()
-    write_json(options.out / "passes.json", {"machine": about, "runs": runs})
-    text = as_markdown(runs, about)
-    (options.out / "passes.md").write_text(text)
-    print(text)
+    record = {"machine": machine(), "runs": runs}
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

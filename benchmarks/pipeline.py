@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.common import describe, machine, markdown_table, read_metrics, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, read_metrics
 from benchmarks.options import new_parser, read_options
 from benchmarks.pipeline_simulation import Pipeline
+from benchmarks.records import Unfinished
 from benchmarks.sleeping_env import ENV
 from offbeat.algorithms.a2c import A2C
 from offbeat.algorithms.base import Batch
@@ -91,8 +93,13 @@ class SleepingA2C(A2C):
         return super().prepare(batch)
 
 
-def measured(setting: Setting, runtime: str, folder: Path) -> float:
+def measured(setting: Setting, runtime: str) -> dict[str, float]:
     """Return the seconds per batch of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {"seconds": _measured(setting, runtime, Path(folder) / "run")}
+
+
+def _measured(setting: Setting, runtime: str, folder: Path) -> float:
     SleepingA2C.learn_s = LEARN_S / setting.passes
     rows = ACTORS * LENGTH
     run = train(
@@ -119,8 +126,8 @@ def measured(setting: Setting, runtime: str, folder: Path) -> float:
     return float((last["wall_time_s"] - first["wall_time_s"]) * rows / (last["env_steps"] - first["env_steps"]))
 
 
-def as_markdown(record: dict[str, Any]) -> str:
-    """Return the results as a page with a table."""
+def page(record: dict[str, Any]) -> list[str]:
+    """Return the paragraphs of the page."""
     method = (
         f"`python -m benchmarks.pipeline`: a ticket takes {ACT_S} s ({ACTORS} actors), loading a batch {LOAD_S} s, the "
         f"learning steps of a batch together {LEARN_S} s. All of them only sleep. Runtime {record['runtime']}, "
@@ -142,9 +149,7 @@ def as_markdown(record: dict[str, Any]) -> str:
     ]
     reached = sum(row["simulated_s"] >= GOAL * median(row["run_s"]) for row in record["settings"])
     result = f"{reached} of {len(rows)} settings reach {GOAL} of the simulated speed."
-    return "\n\n".join(
-        ["# The pipeline", method, f"{describe(record['machine'])}.", markdown_table(header, rows).rstrip(), result]
-    )
+    return ["# The pipeline", method, f"{describe(record['machine'])}.", markdown_table(header, rows), result]
 
 
 def main() -> None:
@@ -156,12 +161,12 @@ def main() -> None:
     staging.BUFFERS["cpu"] = SleepingBuffers
     register_algorithm("sleeping_a2c", SleepingA2C)
     times: dict[Setting, list[float]] = {setting: [] for setting in SETTINGS}
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.rounds):
-            for index, setting in enumerate(SETTINGS if number % 2 == 0 else SETTINGS[::-1]):
-                times[setting].append(measured(setting, options.runtime, Path(folder) / f"{number}-{index}"))
-                simulated = setting.pipeline().seconds_per_batch()
-                print(f"{setting}: simulated {simulated:.3f} s, run {times[setting][-1]:.3f} s", flush=True)
+    unfinished = Unfinished(options.out, "pipeline", runtime=options.runtime, rounds=options.rounds)
+    for number, setting in by_turns(SETTINGS, options.rounds):
+        what = {"round": number, **setting._asdict()}
+        times[setting].append(unfinished.run(what, partial(measured, setting, options.runtime))["seconds"])
+        simulated = setting.pipeline().seconds_per_batch()
+        print(f"{setting}: simulated {simulated:.3f} s, run {times[setting][-1]:.3f} s", flush=True)
     settings = [
         {
             **setting._asdict(),
@@ -172,8 +177,7 @@ def main() -> None:
         for setting, seconds in times.items()
     ]
     record = {"machine": machine(), "runtime": options.runtime, "rounds": options.rounds, "settings": settings}
-    write_json(options.out / "pipeline.json", record)
-    (options.out / "pipeline.md").write_text(as_markdown(record) + "\n")
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

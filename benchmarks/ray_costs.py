@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from statistics import median
 from time import perf_counter, process_time, thread_time
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import describe, machine, markdown_table, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, publish
 from benchmarks.options import new_parser, read_options
 
 SIZES = (1_000, 10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
@@ -138,13 +139,11 @@ def measure(rounds: int, notify: Callable[[str], None]) -> list[Record]:
     """Measure all sizes on both nodes, by turns, and return a record of each round, node and size."""
     records = []
     with two_nodes() as actors:
-        for number in range(rounds):
-            for size in SIZES if number % 2 == 0 else SIZES[::-1]:
-                for name in NODES if number % 2 == 0 else NODES[::-1]:
-                    record: Record = {"round": number + 1, "node": name, "bytes": size, "load": os.getloadavg()[0]}
-                    record["alone_ms"] = alone(actors[name][0], size)
-                    records.append(record | together(actors[name], size) | weights(actors[name], size))
-            notify(f"round {number + 1} of {rounds}: load {os.getloadavg()[0]:.1f}")
+        for number, (size, name) in by_turns(list(product(SIZES, NODES)), rounds):
+            record: Record = {"round": number, "node": name, "bytes": size, "load": os.getloadavg()[0]}
+            record["alone_ms"] = alone(actors[name][0], size)
+            records.append(record | together(actors[name], size) | weights(actors[name], size))
+            notify(f"round {number} of {rounds}, {size} bytes, {name}: load {record['load']:.1f}")
     return records
 
 
@@ -206,9 +205,7 @@ def main() -> None:
         "costs": {name: costs(records, name) for name in NODES},
         "records": records,
     }
-    write_json(options.out / "ray-costs.json", record)
-    (options.out / "ray-costs.md").write_text(as_markdown(record) + "\n")
-    print(as_markdown(record))
+    publish(options.out, "ray-costs", record, as_markdown(record))
 
 
 if __name__ == "__main__":

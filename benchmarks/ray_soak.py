@@ -28,8 +28,9 @@ from typing import Any
 from tests.support.ray_clusters import STORE, two_nodes
 from tests.support.runs import is_alive
 
-from benchmarks.common import write_json
+from benchmarks.common import OFFBEAT, markdown_table
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Unfinished
 from benchmarks.soak.processes import command_of, descendants
 from offbeat.metrics.sinks import read_metrics
 
@@ -66,26 +67,31 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     options = read_options(parser)
-    shutil.rmtree(RUNS, ignore_errors=True)
-    RUNS.mkdir(parents=True)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    given = {"runs": options.runs, "first": options.first, "seed": options.seed}
+    unfinished = Unfinished(options.out, "ray-soak", **given)
     reports: list[Report] = []
     with two_nodes(cpus=2) as nodes:
         for index in range(options.first, options.first + options.runs):
-            reports.append(soak(index, random.Random(f"{options.seed}/{index}"), nodes))
+            found = unfinished.find({"index": index})
+            if found is None:
+                found = unfinished.add(asdict(soak(index, random.Random(f"{options.seed}/{index}"), nodes)))
+            reports.append(Report(**found))
             print(reports[-1], flush=True)
-            write(options.out, options.seed, reports)
+    unfinished.publish({"seed": options.seed, "runs": [asdict(report) for report in reports]}, *page(given, reports))
     return int(any(report.failures for report in reports))
 
 
 def soak(index: int, draw: random.Random, nodes: Any) -> Report:
-    """Do a run."""
+    """Do a run. The directory of one that fails is kept."""
+    shutil.rmtree(RUNS / str(index), ignore_errors=True)
     mishap = draw.choice(MISHAPS)
     local = mishap != "remove a node" and draw.random() < 0.3
     report = Report(index, draw.choice(list(ENVS)), mishap, local, draw.choice(("bounded", "bounded", "exact")))
     run, started = RUNS / str(index), time.monotonic()
     try:
         part(report, ["train", report.algorithm, ENVS[report.algorithm], *arguments(report, run, nodes)], draw, nodes)
-        if status(run) != "finished" and not report.failures:
+        if status(run) != "finished":
             report.resumed_in = draw.choice(("ray", "serial", "processes"))
             address = [] if report.local or report.resumed_in != "ray" else [f"ray_address={nodes.address}"]
             changes = ["--set", *address] if address else []
@@ -111,8 +117,7 @@ def arguments(report: Report, run: Path, nodes: Any) -> list[str]:
 def part(report: Report, command: list[str], draw: random.Random, nodes: Any, *, mishap: bool = True) -> None:
     """Do one part of a run, with its mishap, and wait until all its processes have ended."""
     said = (RUNS / f"{report.index}.txt").open("a")
-    offbeat = [str(Path(sys.executable).parent / "offbeat"), *command]
-    process = subprocess.Popen(offbeat, stdout=said, stderr=said, process_group=0)
+    process = subprocess.Popen([OFFBEAT, *command], stdout=said, stderr=said, process_group=0)
     run, deadline = RUNS / str(report.index), time.monotonic() + LIMIT_S
     seen: set[int] = set()
 
@@ -181,36 +186,31 @@ def actors() -> set[int]:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write(folder: Path, seed: int, reports: list[Report]) -> None:
-    """Write the results."""
-    write_json(folder / "ray-soak.json", {"seed": seed, "runs": [asdict(report) for report in reports]})
+def page(given: dict[str, int], reports: list[Report]) -> list[str]:
+    """Return the paragraphs of the page; `given`: the options of the command."""
     failed = [report for report in reports if report.failures]
     hung = sum("hung" in text for report in failed for text in report.failures)
     left = sum("left" in text for report in failed for text in report.failures)
     counts = Counter(report.mishap for report in reports)
-    table = [
-        f"| {mishap} | {counts[mishap]} | {sum(r.restarts for r in reports if r.mishap == mishap)} | "
-        f"{sum(bool(r.resumed_in) for r in reports if r.mishap == mishap)} | "
-        f"{sum(bool(r.failures) for r in reports if r.mishap == mishap)} |"
+    rows = [
+        [
+            mishap,
+            str(counts[mishap]),
+            str(sum(r.restarts for r in reports if r.mishap == mishap)),
+            str(sum(bool(r.resumed_in) for r in reports if r.mishap == mishap)),
+            str(sum(bool(r.failures) for r in reports if r.mishap == mishap)),
+        ]
         for mishap in MISHAPS
     ]
+    options = " ".join(f"--{name} {number}" for name, number in given.items())
     summary = (
-        f"`python -m benchmarks.ray_soak --runs {len(reports)} --seed {seed}`: {len(reports)} runs, {len(failed)} "
+        f"`python -m benchmarks.ray_soak {options}`: {len(reports)} runs, {len(failed)} "
         f"failed, {hung} hung, {left} left processes. {sum(report.local for report in reports)} started a Ray of their "
         "own, the others used two nodes on one machine."
     )
-    lines = [
-        "# Random runs on a Ray cluster",
-        "",
-        summary,
-        "",
-        "| what happened | runs | restarts of actors | resumed | failed |",
-        "|---|---|---|---|---|",
-        *table,
-        "",
-        *(f"- run {report.index}, {report.mishap}: {'; '.join(report.failures)}" for report in failed),
-    ]
-    (folder / "ray-soak.md").write_text("\n".join(lines).rstrip() + "\n")
+    table = markdown_table(["what happened", "runs", "restarts of actors", "resumed", "failed"], rows)
+    told = [f"- run {report.index}, {report.mishap}: {'; '.join(report.failures)}" for report in failed]
+    return ["# Random runs on a Ray cluster", summary, table, *(["\n".join(told)] if told else [])]
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.common import (
     adopt_orphans,
+    by_turns,
     describe,
     finish,
     in_words,
@@ -30,10 +32,10 @@ from benchmarks.common import (
     markdown_table,
     reap,
     spread,
-    write_json,
 )
 from benchmarks.options import new_parser, read_options
 from benchmarks.peers.cpu_time import tree_cpu_s
+from benchmarks.records import Unfinished
 from benchmarks.works import HALF_CHEETAH, NOT_SETTINGS, Settings
 
 WORK: Settings = {
@@ -100,8 +102,6 @@ def run(side: str, seed: int, rllib: Path) -> Settings:
     first = next(index for index, point in enumerate(curve) if point[0] >= WARM_UP * work["steps"])
     env_steps = curve[-1][0] - curve[first][0]
     return {
-        "round": seed,
-        "side": side,
         "sps": round(env_steps / (curve[-1][1] - curve[first][1]), 1),
         "cpu_us": round(1e6 * (cpu_s[-1] - cpu_s[first]) / env_steps, 2),
         "env_steps": env_steps,
@@ -113,8 +113,8 @@ def run(side: str, seed: int, rllib: Path) -> Settings:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def as_markdown(record: Settings) -> str:
-    """Return the results as a page with a table."""
+def page(record: Settings) -> list[str]:
+    """Return the paragraphs of the page."""
     sides = {name: [one for one in record["runs"] if one["side"] == name] for name in SIDES}
     sides = {name: ones for name, ones in sides.items() if ones}
     header = ["side", "env steps per second", "CPU us per env step", "SPS of ray / SPS", "CPU / CPU of ray"]
@@ -138,7 +138,7 @@ def as_markdown(record: Settings) -> str:
     load = f"Load of the machine: {spread(loads, '.1f')}."
     versions = [f"{name}: {in_words(ones[0]['versions'])}." for name, ones in sides.items() if "versions" in ones[0]]
     places = "\n".join([f"{describe(record['machine'])}.", *versions])
-    return "\n\n".join(["# Ray on one machine", about, places, load, markdown_table(header, rows).rstrip()])
+    return ["# Ray on one machine", about, places, load, markdown_table(header, rows)]
 
 
 def _ratio(ones: list[Settings], others: list[Settings], key: str) -> str:
@@ -160,15 +160,13 @@ def main() -> None:
         print(json.dumps(train(options.train)))
         return
     adopt_orphans()
+    unfinished = Unfinished(options.out, "ray-speed", sides=options.sides, rounds=options.rounds)
     record: Settings = {"work": WORK, "machine": machine(), "runs": []}
-    for number in range(1, options.rounds + 1):
-        for side in options.sides if number % 2 else reversed(options.sides):
-            record["runs"].append(run(side, number, options.rllib_python))
-            one = record["runs"][-1]
-            print(f"round {number}, {side}: {one['sps']:,.0f} SPS, {one['cpu_us']} us, load {one['load']}", flush=True)
-            write_json(options.out / "ray-speed.json", record)
-            (options.out / "ray-speed.md").write_text(as_markdown(record) + "\n")
-    print(as_markdown(record))
+    for number, side in by_turns(options.sides, options.rounds):
+        one = unfinished.run({"round": number, "side": side}, partial(run, side, number, options.rllib_python))
+        record["runs"].append(one)
+        print(f"round {number}, {side}: {one['sps']:,.0f} SPS, {one['cpu_us']} us, load {one['load']}", flush=True)
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, publish, spread
 from benchmarks.options import new_parser, read_options
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.replay_actor_critic import ReplayActorCritic
@@ -213,12 +213,11 @@ def measure(make: Make, rounds: int, skipped: Collection[str]) -> dict[str, dict
         raise SystemExit(f"these cannot be skipped: {sorted(unknown)}; of {list(sides)[1:]}")
     updates = {name: make_update() for name, make_update in sides.items() if name not in skipped}
     results: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name in updates}
-    for turn in range(rounds + DROPPED):
-        for name in sorted(updates, key=list(updates).index, reverse=turn % 2 == 1):
-            wall, cpu = _block(updates[name])
-            if turn >= DROPPED:
-                results[name]["wall"].append(round(wall, 1))
-                results[name]["cpu"].append(round(cpu, 1))
+    for number, name in by_turns(updates, DROPPED + rounds):
+        wall, cpu = _block(updates[name])
+        if number > DROPPED:
+            results[name]["wall"].append(round(wall, 1))
+            results[name]["cpu"].append(round(cpu, 1))
     return results
 
 
@@ -261,14 +260,9 @@ def main() -> None:
     set_thread_count(1)
     about = {**machine(), "blas_kernels": blas_kernels(), "capability": torch.backends.cpu.get_cpu_capability()}
     results = measure(make, arguments.rounds, arguments.skip)
-    write_json(arguments.out / f"{name}.json", {"machine": about, "us": results})
-    text = (
-        f"# {title}'s update, 256-256, batch 256\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}; "
-        f"torch's: {about['capability']}.\n\n"
-        f"{table(results)}"
-    )
-    (arguments.out / f"{name}.md").write_text(text)
-    print(text)
+    libraries = f"OpenBLAS's kernels: {about['blas_kernels']}; torch's: {about['capability']}."
+    head = [f"# {title}'s update, 256-256, batch 256", f"{describe(about)}; {libraries}"]
+    publish(arguments.out, name, {"machine": about, "us": results}, *head, table(results))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,8 @@ def hashes_of(folder: Path) -> dict[str, str | None]:
     """Train all runs with the code in a folder; return the hash of each run's weights, None where it was refused."""
     paths = os.pathsep.join([str(folder / "src"), str(folder)])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    answer: dict[str, str | None] = json.loads(finish([sys.executable, "-P", "-c", PROBE, json.dumps(RUNS)], environment))
+    said = finish([sys.executable, "-P", "-c", PROBE, json.dumps(RUNS)], environment)
+    answer: dict[str, str | None] = json.loads(said)
     return answer
 
 

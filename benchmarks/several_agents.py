@@ -23,12 +23,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any, NamedTuple
 
-from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.common import describe, machine, markdown_table, publish, spread
 from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.process.allocator import keep_freed_memory
@@ -164,25 +163,19 @@ def _counted(name: str, work: str, steps: int) -> float | None:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write_results(records: list[dict[str, Any]], counts: dict[str, Any], out: Path) -> str:
-    """Write the raw results and a table, and return the table."""
-    about = machine()
-    parts = {"machine": about, "instructions per row": counts, "columns of raw": Spent._fields, "pairs": records}
-    write_json(out / "several-agents.json", parts)
+def page(record: dict[str, Any]) -> list[str]:
+    """Return the paragraphs of the page."""
+    counts = record["instructions per row"]
     header = ["work", "sides", "per", "run", "acting", "learning", "us per agent step"]
-    rows = [_row(record) for record in records]
+    rows = [_row(pairs) for pairs in record["pairs"]]
     counted = "Instructions per row: " + ", ".join(f"{name} {value:,.0f}" for name, value in counts.items() if value)
-    text = "\n\n".join(
-        [
-            "# Several agents",
-            "CPU time of the second side, as a multiple of that of the first: median (least to most) of the pairs.",
-            f"{describe(about)}.",
-            markdown_table(header, rows).rstrip(),
-            counted + "." if any(counts.values()) else "Instructions cannot be counted on this machine.",
-        ]
-    )
-    (out / "several-agents.md").write_text(text + "\n")
-    return text
+    return [
+        "# Several agents",
+        "CPU time of the second side, as a multiple of that of the first: median (least to most) of the pairs.",
+        f"{describe(record['machine'])}.",
+        markdown_table(header, rows),
+        counted + "." if any(counts.values()) else "Instructions cannot be counted on this machine.",
+    ]
 
 
 def _row(record: dict[str, Any]) -> list[str]:
@@ -214,7 +207,9 @@ def main() -> None:
             records.append({"work": work, "sides": names, "ratios": ratios(work, pairs), "us": us, "raw": raw})
             print(_row(records[-1]), flush=True)
     counts = {name: instructions(name, "short", options.steps) for name in SIDES}
-    print(write_results(records, counts, options.out))
+    columns = {"instructions per row": counts, "columns of raw": Spent._fields, "pairs": records}
+    record = {"machine": machine(), **columns}
+    publish(options.out, "several-agents", record, *page(record))
 
 
 if __name__ == "__main__":

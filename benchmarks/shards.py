@@ -13,7 +13,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -22,8 +23,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.common import describe, finish, machine, markdown_table, spread, write_json
+from benchmarks.common import by_turns, cpu_s_of, describe, finish, machine, markdown_table, spread
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Unfinished
 
 Times = dict[str, list[float]]
 EXCHANGES, DROPPED = 2000, 200
@@ -59,6 +61,9 @@ WORKS = {
          "log_every": 1024},
     ),
 }  # fmt: skip
+
+
+PARTS = ("exchange", *WORKS)
 
 
 # --- an exchange --------------------------------------------------------------------------------------------
@@ -114,7 +119,7 @@ def run(work: Work, side: Mapping[str, object]) -> dict[str, float]:
 
         def note(line: Mapping[str, Any]) -> None:
             pids = [process["pid"] for process in json.loads((path / "status.json").read_text())["processes"]]
-            seen.append({"updates": line["updates"], "wall": perf_counter(), "cpu": sum(map(_cpu_s, pids))})
+            seen.append({"updates": line["updates"], "wall": perf_counter(), "cpu": cpu_s_of(*pids)})
 
         settings: dict[str, Any] = {"eval_every": 0, "checkpoint_every": 0, "seed": 1, **work.settings, **side}
         last = offbeat.train(
@@ -126,26 +131,23 @@ def run(work: Work, side: Mapping[str, object]) -> dict[str, float]:
     return {**times, "exchange": last["learner_exchange_time_ms"]}
 
 
-def _cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process so far (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
-def measure(sides: Mapping[str, list[str]], rounds: int, say: Callable[[str], None]) -> dict[str, dict[str, Times]]:
-    """Run each side in a process of its own, by turns; `sides`: name -> arguments of this module."""
-    results: dict[str, Any] = {name: {} for name in sides}
-    for turn in range(rounds):
-        for name in sorted(sides, key=list(sides).index, reverse=turn % 2 == 1):
-            printed = finish([sys.executable, "-m", "benchmarks.shards", *sides[name]])
-            times = json.loads(printed.splitlines()[-1])
-            say(f"{name}: {times}")
-            for kind, value in times.items():
-                results[name].setdefault(kind, []).append(round(value, 3))
+def measure(part: str, sides: Mapping[str, list[str]], rounds: int, unfinished: Unfinished) -> dict[str, Times]:
+    """Run each side of a part in a process of its own, by turns; `sides`: name -> arguments of this module."""
+    results: dict[str, Times] = {name: {} for name in sides}
+    for number, name in by_turns(sides, rounds):
+        times = unfinished.run({"part": part, "side": name, "round": number}, partial(one, sides[name]))["times"]
+        print(f"{name}: {times}", flush=True)
+        for kind, value in times.items():
+            results[name].setdefault(kind, []).append(round(value, 3))
     return results
+
+
+def one(arguments: list[str]) -> dict[str, Any]:
+    """Measure once in a process of its own."""
+    return {"times": json.loads(finish([sys.executable, "-m", "benchmarks.shards", *arguments]).splitlines()[-1])}
 
 
 def table_of_exchanges(results: Mapping[str, Mapping[str, list[float]]]) -> str:
@@ -173,9 +175,9 @@ def main() -> None:
     """Measure, and write the raw results and the tables."""
     parser = new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="times that each side is measured")
-    parser.add_argument("--only", nargs="+", default=["exchange", *WORKS], help="what to measure")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
-    arguments = read_options(parser, "only", unless="one")
+    arguments = read_options(parser, unless="one")
     if arguments.one:
         what, *rest = arguments.one
         times = exchange(rest[0], int(rest[1])) if what == "exchange" else run(WORKS[what], SIDES[rest[0]])
@@ -185,30 +187,29 @@ def main() -> None:
 
 
 def _measure_all(arguments: argparse.Namespace) -> None:
-    path = arguments.out / "shards.json"
-    record = json.loads(path.read_text()) if path.exists() else {}
-    record["machine"] = machine()
-    if "exchange" in arguments.only:
-        sides = {
-            f"{size:,} numbers, {'shared memory' if backend == 'memory' else 'Gloo'}": [
-                *("--one", "exchange", backend, str(size))
-            ]
-            for size in SIZES
-            for backend in ("memory", "gloo")
-        }
-        record["exchange"] = measure(sides, arguments.rounds, print)
-    for name in WORKS:
-        if name in arguments.only:
-            record[name] = measure({side: ["--one", name, side] for side in SIDES}, arguments.rounds, print)
-    write_json(path, record)
-    text = f"# Several learners on two cores\n\n{describe(record['machine'])}.\n"
+    exchanges = {
+        f"{size:,} numbers, {'shared memory' if backend == 'memory' else 'Gloo'}": [
+            *("--one", "exchange", backend, str(size))
+        ]
+        for size in SIZES
+        for backend in ("memory", "gloo")
+    }
+    parts = {"exchange": exchanges, **{name: {side: ["--one", name, side] for side in SIDES} for name in WORKS}}
+    unfinished = Unfinished(arguments.out, "shards", only=arguments.only, rounds=arguments.rounds)
+    measured = {name: measure(name, parts[name], arguments.rounds, unfinished) for name in arguments.only}
+    record = {"machine": machine(), **measured}
+    unfinished.publish(record, *page(record))
+
+
+def page(record: Mapping[str, Any]) -> list[str]:
+    """Return the paragraphs of the page."""
+    paragraphs = ["# Several learners on two cores", f"{describe(record['machine'])}."]
     if "exchange" in record:
-        text += f"\n{table_of_exchanges(record['exchange'])}"
+        paragraphs.append(table_of_exchanges(record["exchange"]))
     for name, work in WORKS.items():
         if name in record:
-            text += f"\n## {work.title}\n\nOne actor.\n\n{table_of_runs(record[name])}"
-    (arguments.out / "shards.md").write_text(text)
-    print(text)
+            paragraphs += [f"## {work.title}", "One actor.", table_of_runs(record[name])]
+    return paragraphs
 
 
 if __name__ == "__main__":

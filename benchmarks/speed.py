@@ -7,7 +7,7 @@
 
 Rounds of runs, A B C C B A A B C ..., each run a process of its own, alone on the machine. Speeds are those after
 the first tenth of the steps, or after those that a work names; a figure is the median of the rounds' ratios. README.md
-says what is alike on all sides, and what is not.
+says what is alike on all sides, and what is not. An interrupted work continues where it was.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from benchmarks.common import adopt_orphans, by_turns, children_cpu_s, machine, reap, thinned, write_json
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Unfinished
 from benchmarks.speed_report import draw, has_curves, write_tables
 from benchmarks.works import (
-    HOGWILD_LAYOUTS,
     HOGWILD_WORKS,
-    LAYOUTS,
     PEERS,
     REPLAY_WORKS,
     SIDES,
@@ -74,14 +74,20 @@ def speed(curve: Curve, after: int) -> float:
 # --- rounds -------------------------------------------------------------------------------------------------
 
 
-def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, rounds: int) -> Settings:
+def compare(
+    name: str, work: Settings, sides: list[str], pythons: Pythons, rounds: int, unfinished: Unfinished
+) -> Settings:
     """Measure one piece of work on some sides and return the record."""
-    tried = {side: calibrate(work, side, pythons) for side in sides if side in TORCH_PEERS}
+    tried = {
+        side: unfinished.run({"peer": side}, partial(calibrate, work, side, pythons))["sps"]
+        for side in sides
+        if side in TORCH_PEERS
+    }
     threads = {side: quickest(speeds) for side, speeds in tried.items()}
     runs = []
     for number, side in by_turns(sides, rounds):
         this = {**work, "seed": number, "threads": threads.get(side, 1)}
-        runs.append({"round": number, "side": side, **measured(this, side, pythons)})
+        runs.append(unfinished.run({"round": number, "side": side}, partial(measured, this, side, pythons)))
         print(f"{name}, round {number}, {side}: {runs[-1]['sps']:,} SPS", flush=True)
     return {
         "work": work,
@@ -94,18 +100,18 @@ def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, round
     }
 
 
-def calibrate(work: Settings, side: str, pythons: Pythons) -> dict[int, list[float]]:
-    """Return a peer's speeds in trials by its torch threads, one and two by turns."""
-    speeds: dict[int, list[float]] = {1: [], 2: []}
+def calibrate(work: Settings, side: str, pythons: Pythons) -> dict[str, dict[str, list[float]]]:
+    """Return a peer's SPS in trials by its torch threads, one and two by turns."""
+    speeds: dict[str, list[float]] = {"1": [], "2": []}
     for number, count in by_turns(speeds, TRIALS):
-        this = {**work, "seed": number, "steps": min(work["steps"], TRIAL_STEPS), "threads": count}
+        this = {**work, "seed": number, "steps": min(work["steps"], TRIAL_STEPS), "threads": int(count)}
         speeds[count].append(measured(this, side, pythons)["sps"])
-    return speeds
+    return {"sps": speeds}
 
 
-def quickest(speeds: dict[int, list[float]]) -> int:
+def quickest(speeds: dict[str, list[float]]) -> int:
     """Return the number of threads with the largest median of the trials."""
-    return max(speeds, key=lambda count: median(speeds[count]))
+    return int(max(speeds, key=lambda count: median(speeds[count])))
 
 
 # --- command line -------------------------------------------------------------------------------------------
@@ -116,9 +122,13 @@ def main() -> None:
     options = _options()
     adopt_orphans()
     for name, sides in options.chosen.items():
-        work = {**ALL_WORKS[name], **({"steps": options.steps} if options.steps else {})}
+        work = {**ALL_WORKS[name]}
+        work["steps"] = min(work["steps"], options.steps or work["steps"])
         work |= {} if options.device == "cpu" else {"device": options.device}
-        write_json(options.out / f"speed-{name}.json", compare(name, work, sides, options.pythons, options.pairs))
+        unfinished = Unfinished(options.out, f"speed-{name}", work=work, sides=sides, rounds=options.pairs)
+        record = compare(name, work, sides, options.pythons, options.pairs, unfinished)
+        write_json(options.out / f"speed-{name}.json", record)
+        unfinished.forget()
     paths = {name: options.out / f"speed-{name}.json" for name in ALL_WORKS}
     records = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
     for name, record in records.items():
@@ -129,10 +139,10 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = new_parser(__doc__)
-    names = [*ALL_WORKS, *dict.fromkeys([*LAYOUTS, *HOGWILD_LAYOUTS]), *PEERS]
+    names = [*ALL_WORKS, *dict.fromkeys(side for sides in SIDES.values() for side in sides)]
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="works and sides; default: all")
     parser.add_argument("--pairs", type=int, default=5, help="rounds; at least 5 for a figure that counts")
-    parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")
+    parser.add_argument("--steps", type=int, help="at most, to try the benchmark out; default: the work's own")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all sides learn")
     parser.add_argument(
         "--pythons",
@@ -144,6 +154,8 @@ def _options() -> argparse.Namespace:
     )
     options = read_options(parser, "pythons", "only")
     options.chosen = choose(options.only)
+    if not options.chosen:
+        parser.error(f"none of these works has one of these sides: {' '.join(options.only)}")
     for name, sides in options.chosen.items():
         file = options.out / f"speed-{name}.json"
         if lost := [side for side in sides_in(file) if side not in sides]:

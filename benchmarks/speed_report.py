@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import describe, in_words, markdown_table, spread
+from benchmarks.common import describe, in_words, markdown_table, spread, write_page
 from benchmarks.works import PEERS
 
 Record = dict[str, Any]
@@ -27,9 +27,7 @@ def write_tables(records: dict[str, Record], path: Path) -> str:
         "Policy lag: mean / most. offbeat counts learning steps, Sample Factory optimizer steps.",
     ]
     parts = [part for name, record in records.items() for part in _section(name, record)]
-    text = "\n\n".join(["# Speed beside other libraries", "\n".join(about), *parts]) + "\n"
-    path.write_text(text)
-    return text
+    return write_page(path, "# Speed beside other libraries", "\n".join(about), *parts)
 
 
 def _section(name: str, record: Record) -> list[str]:

@@ -15,12 +15,24 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from benchmarks.common import children_cpu_s, describe, finish, machine, markdown_table, spread, write_json
+from benchmarks.common import (
+    OFFBEAT,
+    by_turns,
+    children_cpu_s,
+    describe,
+    finish,
+    machine,
+    markdown_table,
+    publish,
+    spread,
+)
 from benchmarks.lines import follow
 from benchmarks.options import new_parser, read_options
 
-OFFBEAT = str(Path(sys.executable).parent / "offbeat")
+DROPPED = 1
+"""Rounds before the measurement."""
 Seconds = tuple[float, float]
 """Wall-clock time and CPU time of all processes, in seconds."""
 
@@ -83,26 +95,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = read_options(parser)
     found: dict[str, list[Seconds]] = {name: [] for name in SIDES}
-    for number in range(options.rounds + 1):
-        for name, measure in SIDES.items() if number % 2 else reversed(SIDES.items()):
-            seconds = measure()
-            if number:
-                found[name].append((round(seconds[0], 3), round(seconds[1], 3)))
-                print(f"round {number}, {name}: {seconds[0]:.2f} s, {seconds[1]:.2f} CPU s", flush=True)
+    for number, name in by_turns(SIDES, DROPPED + options.rounds):
+        seconds = SIDES[name]()
+        if number > DROPPED:
+            found[name].append((round(seconds[0], 3), round(seconds[1], 3)))
+            print(f"round {number - DROPPED}, {name}: {seconds[0]:.2f} s, {seconds[1]:.2f} CPU s", flush=True)
     record = {"machine": machine(), "seconds": found}
-    write_json(options.out / "start.json", record)
-    (options.out / "start.md").write_text(page(found, describe(record["machine"])))
+    publish(options.out, "start", record, *page(record))
 
 
-def page(found: dict[str, list[Seconds]], machine_text: str) -> str:
-    """Return the table: medians over the rounds, with the least and the most."""
+def page(record: dict[str, Any]) -> list[str]:
+    """Return the paragraphs of the page: medians over the rounds, with the least and the most."""
+    found = record["seconds"]
     rows = [
         [name, *(spread([each[column] for each in seconds], ".2f") for column in (0, 1))]
         for name, seconds in found.items()
     ]
     rounds = len(next(iter(found.values())))
     table = markdown_table(["command", "seconds", "CPU s"], rows)
-    return f"# Seconds to the first result\n\nMedian of {rounds} rounds (least to most).\n\n{machine_text}\n\n{table}\n"
+    about = f"Median of {rounds} rounds (least to most)."
+    return ["# Seconds to the first result", about, describe(record["machine"]), table]
 
 
 if __name__ == "__main__":

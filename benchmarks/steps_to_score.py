@@ -13,15 +13,16 @@ metrics.jsonl has the line. One run at a time, seed by seed, the sides by turns.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import describe, machine, markdown_table, spread_reached, write_json
+from benchmarks.common import OFFBEAT, by_turns, describe, machine, markdown_table, spread_reached
 from benchmarks.lines import follow
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Unfinished
 from benchmarks.works import CARTPOLE, LAYOUTS, Settings, command
 
 SCORE = 475.0
@@ -33,7 +34,7 @@ STEPS = 500_000
 def run(side: str, seed: int, more: list[str]) -> Settings:
     """Train until the score is reached; return when that was, None where it was not."""
     work = {**CARTPOLE, "steps": STEPS, "seed": seed}
-    return {"side": side, "seed": seed, **until_score([*command(work, side), *more])}
+    return until_score([*command(work, side), *more])
 
 
 def until_score(arguments: list[str]) -> Settings:
@@ -43,9 +44,7 @@ def until_score(arguments: list[str]) -> Settings:
         path = Path(folder) / "run"
         given = [*arguments, *settings, "--eval-every", str(EVAL_EVERY), "--run-dir", str(path)]
         started_s = time.perf_counter()
-        with subprocess.Popen(
-            [str(Path(sys.executable).parent / "offbeat"), *given], stdout=subprocess.DEVNULL
-        ) as child:
+        with subprocess.Popen([OFFBEAT, *given], stdout=subprocess.DEVNULL) as child:
             line = wait_for_score(child, path / "metrics.jsonl")
             seconds = time.perf_counter() - started_s
             child.terminate()
@@ -64,11 +63,9 @@ def wait_for_score(child: subprocess.Popen[bytes], metrics: Path) -> dict[str, A
     return next((line for line in follow(metrics, child) if (line["eval_return_mean"] or 0.0) >= SCORE), None)
 
 
-def write_results(runs: list[Settings], more: list[str], out: Path) -> str:
-    """Write the raw runs and a table, and return the table; `out` has no suffix."""
-    about = machine()
-    record = {"machine": about, "work": CARTPOLE, "layouts": LAYOUTS, "more": more, "runs": runs}
-    write_json(out.with_suffix(".json"), record)
+def page(record: Settings) -> list[str]:
+    """Return the paragraphs of the page."""
+    runs, more = record["runs"], record["more"]
     header = ["side", "seeds", "env steps", "seconds from process start", "of these in training"]
     sides = dict.fromkeys(run["side"] for run in runs)
     rows = [row_of(side, [run for run in runs if run["side"] == side]) for side in sides]
@@ -77,11 +74,8 @@ def write_results(runs: list[Settings], more: list[str], out: Path) -> str:
         f"CartPole-v1, the work `cartpole` of speed.md: the first evaluation of {EVAL_EPISODES} episodes at "
         f"{SCORE:.0f} or more, one every {EVAL_EVERY} env steps. Median (least to most) of the seeds.{given}"
     )
-    text = "\n\n".join(
-        ["# Env steps and seconds to a score", method, f"{describe(about)}.", markdown_table(header, rows)]
-    )
-    out.with_suffix(".md").write_text(text)
-    return text
+    place = f"{describe(record['machine'])}."
+    return ["# Env steps and seconds to a score", method, place, markdown_table(header, rows)]
 
 
 def row_of(side: str, runs: list[Settings]) -> list[str]:
@@ -100,12 +94,14 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other settings than the work's")
     parser.add_argument("--name", default="steps-to-score", help="of the results")
     options = read_options(parser, "name")
+    unfinished = Unfinished(options.out, options.name, sides=options.sides, seeds=options.seeds, more=options.set)
     runs = []
-    for seed in options.seeds:
-        for side in options.sides if seed % 2 else reversed(options.sides):
-            runs.append(run(side, seed, options.set))
-            print(f"{side}, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True)
-    print(write_results(runs, options.set, options.out / options.name))
+    for number, side in by_turns(options.sides, len(options.seeds)):
+        seed = options.seeds[number - 1]
+        runs.append(unfinished.run({"side": side, "seed": seed}, partial(run, side, seed, options.set)))
+        print(f"{side}, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True)
+    record = {"machine": machine(), "work": CARTPOLE, "layouts": LAYOUTS, "more": options.set, "runs": runs}
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.common import describe, installed, machine, markdown_table, record_of
+from benchmarks.common import describe, installed, machine, markdown_table, record_of, write_page
 from benchmarks.options import new_parser, read_options
 from benchmarks.peers.untuned_run import Act, cpu_s, evaluate
 from benchmarks.records import Record, append_record, find_record, read_records
@@ -130,7 +130,7 @@ def main() -> None:
         print(json.dumps(measure(side, int(seed))))
         return
     records = make_missing(options.seeds, options.out / "td3-beside-sb3.jsonl")
-    (options.out / "td3-beside-sb3.md").write_text(report(records))
+    write_page(options.out / "td3-beside-sb3.md", report(records))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from benchmarks.common import (
     describe,
     machine,
     markdown_table,
+    publish,
     spread,
     spread_reached,
     thinned,
-    write_json,
 )
 from benchmarks.options import new_parser, read_options
 from benchmarks.speed import calibrate, quickest
@@ -44,9 +44,9 @@ PEERS_OWN: Settings = {"envs": 1, "unroll_length": 512, "ortho_init": False}
 
 
 @cache
-def sps_by_threads(python: Path) -> dict[int, list[float]]:
+def sps_by_threads(python: Path) -> dict[str, list[float]]:
     """Return the peer's speeds in trials with one thread and with two."""
-    return calibrate({**WORK, **PEERS_OWN}, PEER, {PEER: python})
+    return calibrate({**WORK, **PEERS_OWN}, PEER, {PEER: python})["sps"]
 
 
 def run(side: str, seed: int, python: Path, threads: int | None) -> Settings:
@@ -68,6 +68,7 @@ def run(side: str, seed: int, python: Path, threads: int | None) -> Settings:
     return {
         "side": side,
         "seed": seed,
+        "machine": machine(),
         "threads": used,
         "sps_by_threads": tried,
         "env_steps": reached and reached[0],
@@ -79,16 +80,23 @@ def run(side: str, seed: int, python: Path, threads: int | None) -> Settings:
 
 
 def earlier_runs(out: Path) -> list[Settings]:
-    """Return the runs of the same work that an earlier call has written."""
+    """Return the runs that an earlier call has written.
+
+    Raises:
+        SystemExit: they are of another work.
+    """
     path = out / "time-to-return.json"
-    record = json.loads(path.read_text()) if path.is_file() else {}
-    return record["runs"] if {**EARLIER, **record.get("work", {})} == WORK else []
+    if not path.is_file():
+        return []
+    record = json.loads(path.read_text())
+    if {**EARLIER, **record["work"]} != WORK:
+        raise SystemExit(f"{path} has runs with other settings than today's: pass another --out FOLDER, or delete it")
+    runs: list[Settings] = record["runs"]
+    return runs
 
 
-def write_results(runs: list[Settings], out: Path) -> str:
-    """Write the raw runs and a table, and return the table."""
-    about = machine()
-    write_json(out / "time-to-return.json", {"machine": about, "work": WORK, "peers_own": PEERS_OWN, "runs": runs})
+def page(runs: list[Settings]) -> list[str]:
+    """Return the paragraphs of the page."""
     sides = dict.fromkeys(run["side"] for run in runs)
     rows = [_row(side, [run for run in runs if run["side"] == side]) for side in sides]
     reached = f"to a return of {RETURN:.0f}"
@@ -98,9 +106,8 @@ def write_results(runs: list[Settings], out: Path) -> str:
         "is the mean of the last 100 training episodes. Median (least to most) of the seeds. CPU seconds are those of "
         "all processes of a run, with imports."
     )
-    text = "\n\n".join(["# Returns over time", method, f"{describe(about)}.", markdown_table(header, rows)])
-    (out / "time-to-return.md").write_text(text)
-    return text
+    machines = sorted({f"{describe(run['machine'])}." for run in runs})
+    return ["# Returns over time", method, *machines, markdown_table(header, rows)]
 
 
 def _row(side: str, runs: list[Settings]) -> list[str]:
@@ -126,8 +133,8 @@ def main() -> None:
                 continue
             runs.append(run(side, seed, options.sb3_python, options.sb3_threads))
             print(f"{side}, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True)
-            write_results(runs, options.out)
-    print(write_results(runs, options.out))
+            record = {"work": WORK, "peers_own": PEERS_OWN, "runs": runs}
+            publish(options.out, "time-to-return", record, *page(runs))
 
 
 if __name__ == "__main__":

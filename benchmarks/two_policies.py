@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import (
     adopt_orphans,
+    by_turns,
     children_cpu_s,
     describe,
     in_words,
@@ -26,9 +28,9 @@ from benchmarks.common import (
     markdown_table,
     reap,
     spread,
-    write_json,
 )
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Unfinished
 from benchmarks.speed import speed
 from benchmarks.works import PPO, Settings, run_offbeat, run_peer
 
@@ -61,7 +63,7 @@ def run(side: str, steps: int, seed: int, pythons: dict[str, Path]) -> Settings:
 
 
 def measure(side: str, number: int, pythons: dict[str, Path]) -> Settings:
-    """Run one side of a round, and return its costs."""
+    """Run one side in a round, and return its costs."""
     runs = [run(side, steps, number, pythons) for steps in SIDES[side][1]]
     last = runs[-1]
     curves = [one["curve"] for one in runs]
@@ -73,8 +75,6 @@ def measure(side: str, number: int, pythons: dict[str, Path]) -> Settings:
         seconds, count = spent[-1] - spent[first], steps[-1] - steps[first]
     returns = [point[2] for point in curves[-1] if point[2] is not None]
     return {
-        "round": number,
-        "side": side,
         "sps": round(speed(curves[-1], 0)),
         "cpu_us": round(1e6 * seconds / count, 1),
         "agent_steps": steps[-1],
@@ -86,9 +86,8 @@ def measure(side: str, number: int, pythons: dict[str, Path]) -> Settings:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write_results(record: Settings, out: Path) -> str:
-    """Write the raw results and a table, and return the table."""
-    write_json(out / "two-policies.json", record)
+def page(record: Settings) -> list[str]:
+    """Return the paragraphs of the page."""
     sides = {name: [one for one in record["runs"] if one["side"] == name] for name in SIDES}
     sides = {name: ones for name, ones in sides.items() if ones}
     references = [name for name in REFERENCES if name in sides]
@@ -112,10 +111,7 @@ def write_results(record: Settings, out: Path) -> str:
     )
     places = [f"{describe(record['machine'])}.", *(f"{name}: {in_words(of)}." for name, of in versions.items() if of)]
     load = f"Load of the machine: {spread(loads, '.1f')}."
-    parts = ["# Two policies", about, "\n".join(places), load, markdown_table(header, rows).rstrip()]
-    text = "\n\n".join(parts)
-    (out / "two-policies.md").write_text(text + "\n")
-    return text
+    return ["# Two policies", about, "\n".join(places), load, markdown_table(header, rows)]
 
 
 def _ratio(ones: list[Settings], references: list[Settings], key: str) -> str:
@@ -134,17 +130,14 @@ def main() -> None:
     options = read_options(parser, "sample_factory_python", "rllib_python")
     pythons = {"sample-factory": options.sample_factory_python, "rllib": options.rllib_python}
     adopt_orphans()
+    unfinished = Unfinished(options.out, "two-policies", sides=options.sides, rounds=options.rounds)
     record: dict[str, Any] = {"work": WORK, "machine": machine(), "runs": []}
-    for number in range(1, options.rounds + 1):
-        for side in options.sides if number % 2 else reversed(options.sides):
-            record["runs"].append(measure(side, number, pythons))
-            one = record["runs"][-1]
-            print(
-                f"round {number}, {side}: {one['cpu_us']} us, {one['sps']:,} SPS, load {one['runs'][-1]['load']}",
-                flush=True,
-            )
-            write_results(record, options.out)
-    print(write_results(record, options.out))
+    for number, side in by_turns(options.sides, options.rounds):
+        one = unfinished.run({"round": number, "side": side}, partial(measure, side, number, pythons))
+        record["runs"].append(one)
+        load = one["runs"][-1]["load"]
+        print(f"round {number}, {side}: {one['cpu_us']} us, {one['sps']:,} SPS, load {load}", flush=True)
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,15 @@ from __future__ import annotations
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.actors_and_envs import Run, settings_of
-from benchmarks.common import describe, machine, markdown_table, spread, write_json
+from benchmarks.common import by_turns, describe, machine, markdown_table, spread
 from benchmarks.options import new_parser, read_options
+from benchmarks.records import Record, Unfinished
 from benchmarks.sleeping_env import ENV
 from benchmarks.works import CARTPOLE
 from offbeat.core.process.threads import set_thread_count
@@ -58,11 +59,11 @@ def wake_us(_worker: int) -> float:
     return 1e6 * (time.thread_time() - started) / WAKES
 
 
-def mean_wake_us(workers: Any) -> float:
+def mean_wake_us(workers: Any) -> dict[str, float]:
     """Return the mean of `wake_us` of eight workers that run at the same time."""
     with workers(ENVS) as pool:
         costs: list[float] = list(pool.map(wake_us, range(ENVS)))
-    return sum(costs) / ENVS
+    return {"us": sum(costs) / ENVS}
 
 
 def measured(runtime: str, actors: int, extra: dict[str, Any]) -> dict[str, float]:
@@ -89,12 +90,9 @@ def measured(runtime: str, actors: int, extra: dict[str, Any]) -> dict[str, floa
     return {"batch_s": used.wall_s / BATCHES, "cpu_us": 1e6 * used.cpu_s / (BATCHES * ENVS * UNROLL)}
 
 
-def write_results(
-    found: dict[str, list[dict[str, float]]], wakes: dict[str, list[float]], rounds: int, out: Path
-) -> str:
-    """Write the raw results and a table, and return the table."""
-    about = machine()
-    write_json(out / "waiting-envs.json", {"machine": about, "rounds": rounds, "layouts": found, "wake us": wakes})
+def page(record: Record) -> list[str]:
+    """Return the paragraphs of the page."""
+    found, wakes = record["layouts"], record["wake us"]
     serial = [of_round["batch_s"] for of_round in found["serial"]]
     header = ["layout", "s per batch", "x serial", "x serial, at most", "CPU us per env step"]
     rows = []
@@ -112,15 +110,11 @@ def write_results(
     method = (
         f"`python -m benchmarks.waiting_envs`: {ENVS} envs whose steps sleep {1000 * STEP_S:.0f} ms, batches of "
         f"{UNROLL} steps of each, learning steps that sleep {1000 * LEARNING_S:.0f} ms, `max_lag` 1. Median (least to "
-        f"most) of {rounds} rounds."
+        f"most) of {record['rounds']} rounds."
     )
     costs = " and ".join(f"{spread(us, '.0f')} us with {name}" for name, us in wakes.items())
     bare = f"Without the library, to wake after {1000 * STEP_S:.0f} ms and add 300 numbers takes a CPU time of {costs}."
-    text = "\n\n".join(
-        ["# Envs that wait", method, f"{describe(about)}.", markdown_table(header, rows).rstrip(), f"{bare}\n"]
-    )
-    (out / "waiting-envs.md").write_text(text)
-    return text
+    return ["# Envs that wait", method, f"{describe(record['machine'])}.", markdown_table(header, rows), bare]
 
 
 def main() -> None:
@@ -133,13 +127,16 @@ def main() -> None:
     set_thread_count(1)
     found: dict[str, Any] = {name: [] for name in LAYOUTS}
     wakes: dict[str, list[float]] = {name: [] for name in WORKERS}
-    for round_ in range(options.rounds):
-        for name, workers in WORKERS.items():
-            wakes[name].append(mean_wake_us(workers))
-        for name in list(LAYOUTS)[:: 1 if round_ % 2 == 0 else -1]:
-            found[name].append(measured(*LAYOUTS[name]))
-            print(round_, name, {key: round(value, 3) for key, value in found[name][-1].items()}, flush=True)
-        print(write_results(found, wakes, round_ + 1, options.out))
+    unfinished = Unfinished(options.out, "waiting-envs", rounds=options.rounds)
+    for number, name in by_turns(WORKERS, options.rounds):
+        one = unfinished.run({"round": number, "bare": name}, partial(mean_wake_us, WORKERS[name]))
+        wakes[name].append(one["us"])
+    for number, name in by_turns(LAYOUTS, options.rounds):
+        one = unfinished.run({"round": number, "layout": name}, partial(measured, *LAYOUTS[name]))
+        print(*one.items(), flush=True)
+        found[name].append({key: one[key] for key in ("batch_s", "cpu_us")})
+    record = {"machine": machine(), "rounds": options.rounds, "layouts": found, "wake us": wakes}
+    unfinished.publish(record, *page(record))
 
 
 if __name__ == "__main__":

@@ -15,16 +15,27 @@ from runpy import run_module
 from typing import Any
 
 import pytest
-from benchmarks.common import RESULTS
+from benchmarks.common import RESULTS, machine
 from benchmarks.options import read_options
-from benchmarks.records import read_records
+from benchmarks.records import Unfinished, read_records
 from benchmarks.replay_variants import page as variants
 from benchmarks.speed_report import write_tables
 from benchmarks.works import EARLIER
 from tests.support import matrix
 from tests.support.pages import PAGES, ROOT
 
-from benchmarks import defaults, exactness, layouts, same_bits, speed
+from benchmarks import (
+    cluster_simulation,
+    defaults,
+    exactness,
+    layouts,
+    records,
+    same_bits,
+    shards,
+    speed,
+    time_to_return,
+    two_policies,
+)
 
 TRIALS = {
     "actors_and_envs": "--rounds 1",
@@ -117,7 +128,7 @@ def test_a_record_of_speeds_does_not_lose_sides_that_are_not_measured_again(tmp_
     assert measured == [["serial", "threads", "processes"]]
 
 
-def test_a_peer_is_measured_with_the_torch_threads_that_are_quicker_in_most_of_its_trials(monkeypatch):
+def test_a_peer_is_measured_with_the_torch_threads_that_are_quicker_in_most_of_its_trials(tmp_path, monkeypatch):
     """One trial with two threads is quicker than all others by chance."""
     speeds, tried = iter([30.0, 20.0, 21.0, 31.0, 32.0, 90.0, 30.0]), list[int]()
 
@@ -126,10 +137,11 @@ def test_a_peer_is_measured_with_the_torch_threads_that_are_quicker_in_most_of_i
         return {"sps": next(speeds)}
 
     monkeypatch.setattr(speed, "measured", measured)
-    record = speed.compare("halfcheetah-sac", speed.ALL_WORKS["halfcheetah-sac"], ["sb3"], {}, rounds=1)
+    work = speed.ALL_WORKS["halfcheetah-sac"]
+    record = speed.compare("halfcheetah-sac", work, ["sb3"], {}, 1, Unfinished(tmp_path, "speed"))
     assert tried == [1, 2, 2, 1, 1, 2, 1]
     assert record["threads"] == {"sb3": 1}
-    assert record["sps_by_threads"] == {"sb3": {1: [30.0, 31.0, 32.0], 2: [20.0, 21.0, 90.0]}}
+    assert record["sps_by_threads"] == {"sb3": {"1": [30.0, 31.0, 32.0], "2": [20.0, 21.0, 90.0]}}
 
 
 def test_the_published_tables_of_speeds_are_made_of_their_records(tmp_path):
@@ -145,6 +157,100 @@ def test_a_simulated_cluster_has_the_median_costs_of_all_rounds_of_a_layout():
     assert layouts.summary(layouts.runs_of(runs, "pong", "serial")) == {
         "work": "pong", "side": "serial", "c_env_us": 2, "bound_by": "a",
     }  # fmt: skip
+
+
+def test_an_interrupted_benchmark_keeps_its_runs_and_replaces_no_results(tmp_path, monkeypatch):
+    measured = list[tuple[str, int]]()
+
+    def measure(side: str, number: int, _pythons: Any) -> dict[str, Any]:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append((side, number))
+        return {"sps": 9, "cpu_us": 3.0, "runs": [{"load": 1.0}]}
+
+    monkeypatch.setattr(two_policies, "measure", measure)
+    monkeypatch.setattr(two_policies, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(records, "_digest_of_code", lambda: "today's")
+    arguments = ["two_policies", "--rounds", "2", "--sides", "serial", "processes", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    results = tmp_path / "two-policies.json"
+    results.write_text("published")
+    with pytest.raises(KeyboardInterrupt):
+        two_policies.main()
+    assert results.read_text() == "published"
+    del measured[0]
+    with pytest.raises(KeyboardInterrupt):
+        two_policies.main()
+    measured.clear()
+    two_policies.main()
+    assert measured == [("serial", 2)]
+    runs = json.loads(results.read_text())["runs"]
+    sides = [(1, "serial"), (1, "processes"), (2, "processes"), (2, "serial")]
+    assert [(run["round"], run["side"]) for run in runs] == sides
+    assert {path.name for path in tmp_path.iterdir()} == {"two-policies.json", "two-policies.md"}
+
+
+@pytest.mark.parametrize("changed", ["options", "code"])
+def test_runs_with_other_options_or_other_code_are_not_continued(changed, tmp_path, monkeypatch):
+    Unfinished(tmp_path, "speed", steps=9).run({"round": 1}, lambda: {"sps": 1})
+    if changed == "code":
+        monkeypatch.setattr(records, "_digest_of_code", lambda: "tomorrow's")
+    unfinished = Unfinished(tmp_path, "speed", steps=10 if changed == "options" else 9)
+    assert unfinished.find({"round": 1}) is None
+    assert unfinished.run({"round": 1}, lambda: {"sps": 2}) == {"round": 1, "sps": 2}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "arguments", "message"),
+    [
+        (speed, "--only pong sb3", "none of these works has one of these sides: pong sb3"),
+        (exactness, "--algorithms crossq --features league", "none of these algorithms is trained on one"),
+        (shards, "--only sacc", "invalid choice: 'sacc'"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_to_measure_is_refused(
+    benchmark, arguments, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split(), "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        benchmark.main()
+    assert message in capsys.readouterr().err
+
+
+def test_a_cell_in_which_a_runtime_raises_is_told_in_the_results(tmp_path):
+    cell = exactness.compare(next(matrix.cases()), ("no-such-runtime",), tmp_path)
+    assert "no-such-runtime" in cell["differences"]["raised"]
+    assert exactness.page({"machine": machine(), "cells": [cell], "mishaps": []})[3].startswith(
+        "0 of 1 cells are equal"
+    )
+
+
+def test_returns_over_time_of_another_work_are_not_replaced(tmp_path, monkeypatch):
+    (tmp_path / "time-to-return.json").write_text(json.dumps({"work": {"env": "Hopper-v5"}, "runs": []}))
+    monkeypatch.setattr(sys, "argv", ["time_to_return", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="other settings than today's"):
+        time_to_return.main()
+
+
+def test_a_simulated_cluster_scales_by_the_speed_per_node_of_its_fewest_nodes():
+    runs = [{"nodes": 5, "sps": 50.0}, {"nodes": 10, "sps": 90.0}, {"nodes": 20, "sps": 100.0}]
+    assert cluster_simulation.scales_to(runs) == runs[1]
+
+
+def test_a_trial_of_few_steps_is_not_longer_than_the_work(tmp_path, monkeypatch):
+    steps = list[int]()
+
+    def compare(_name: str, work: Any, *_more: Any) -> None:
+        steps.append(work["steps"])
+        sys.exit(0)
+
+    monkeypatch.setattr(speed, "compare", compare)
+    monkeypatch.setattr(speed, "adopt_orphans", lambda: None)
+    arguments = ["--steps", "50000", "--only", "halfcheetah-sac", "serial", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["speed", *arguments])
+    with pytest.raises(SystemExit, match="0"):
+        speed.main()
+    assert steps == [speed.ALL_WORKS["halfcheetah-sac"]["steps"]]
 
 
 def test_the_published_table_of_default_settings_is_made_of_its_records(tmp_path, monkeypatch):
