@@ -14,9 +14,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, read_metrics, write_json
+from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, write_json
 from benchmarks.options import new_parser, read_options
 from benchmarks.scores.run import CURVE_KEYS, curve, train_to_end
+from offbeat.metrics.sinks import read_metrics
 
 GAMES = {"Pong": (3_000_000, 18.0), "Breakout": (1_000_000, None)}
 """Game -> env steps of the run, and the evaluation whose time is told."""

@@ -117,11 +117,6 @@ def children_cpu_s() -> float:
 # --- records ------------------------------------------------------------------------------------------------
 
 
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's metrics.jsonl."""
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def thinned(points: list[Any], count: int) -> list[Any]:
     """Return at most `count` of the points, evenly spaced, the first and the last among them."""
     if len(points) <= count:

@@ -1,6 +1,6 @@
 """How far from an equilibrium does an entropy bonus hold self-play? Kuhn poker, computed exactly, without training.
 
-    python -m benchmarks.entropy_bonus    # a minute
+    python -m benchmarks.entropy_bonus    # seconds
 
 With an entropy bonus, self-play ends where returns and bonus together cannot be improved. This is an equilibrium of
 another game. Its NashConv in the game itself is what training with this bonus can reach.

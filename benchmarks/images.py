@@ -3,8 +3,8 @@
     python -m benchmarks.images [--rounds 9] [--out DIR]
 
 "acting" is a forward pass of 32 images; "training" is a forward and a backward pass of 1,088, as many as an update of
-64 envs, 16 steps and the row that follows looks at. Sides take turns, forward and back, on one thread; the first rounds
-are dropped. Images begin as bytes, [M, 4, 84, 84], on every side. Memory that is freed is kept
+64 envs, 16 steps and the row that follows looks at. Sides take turns, forward and back, on one thread; the first round
+is dropped. Images begin as bytes, [M, 4, 84, 84], on every side. Memory that is freed is kept
 (core/process/allocator.py), except on sides that say otherwise, which are measured in a process of their own.
 """
 

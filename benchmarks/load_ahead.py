@@ -14,18 +14,10 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
-from benchmarks.common import (
-    by_turns,
-    children_cpu_s,
-    describe,
-    machine,
-    markdown_table,
-    offbeat,
-    read_metrics,
-    spread,
-)
+from benchmarks.common import by_turns, children_cpu_s, describe, machine, markdown_table, offbeat, spread
 from benchmarks.options import new_parser, read_options
 from benchmarks.records import Record, Unfinished
+from offbeat.metrics.sinks import read_metrics
 
 WARM_UP = 1000
 """Env steps without an update, and the same number with updates that are not measured."""

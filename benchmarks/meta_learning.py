@@ -23,12 +23,12 @@ from benchmarks.common import (
     machine,
     markdown_table,
     offbeat,
-    read_metrics,
     spread,
     spread_reached,
 )
 from benchmarks.options import new_parser, read_options
 from benchmarks.records import Record, Unfinished
+from offbeat.metrics.sinks import read_metrics
 
 ENV = "offbeat/PointRobot-v0"
 SCORE = -12.0

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.common import by_turns, describe, machine, markdown_table, read_metrics
+from benchmarks.common import by_turns, describe, machine, markdown_table
 from benchmarks.options import new_parser, read_options
 from benchmarks.pipeline_simulation import Pipeline
 from benchmarks.records import Unfinished
@@ -31,6 +31,7 @@ from offbeat.api.train import train
 from offbeat.config.registry import register_algorithm
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Tree
+from offbeat.metrics.sinks import read_metrics
 from offbeat.workers import staging
 
 ACTORS, LENGTH = 2, 4

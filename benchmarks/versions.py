@@ -21,9 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import by_turns, describe, finish, machine, markdown_table, read_metrics, spread
+from benchmarks.common import by_turns, describe, finish, machine, markdown_table, spread
 from benchmarks.options import new_parser
 from benchmarks.works import NOTHING_ELSE, REPLAY_WORKS, WORKS, algorithm_of, command
+from offbeat.metrics.sinks import read_metrics
 
 ROOT = Path(__file__).parent.parent
 MAIN = "from offbeat.cli.entry import main; main()"

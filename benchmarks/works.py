@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import finish, offbeat, read_metrics
+from benchmarks.common import finish, offbeat
 from offbeat.core.typed_text import as_text
+from offbeat.metrics.sinks import read_metrics
 
 Settings = dict[str, Any]
 Curve = list[tuple[int, float, float | None]]

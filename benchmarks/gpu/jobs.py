@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.common import read_metrics
+from offbeat.metrics.sinks import read_metrics
 
 Figures = dict[str, Any]
 """What a job has measured, by name."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import offbeat
-from benchmarks.common import read_metrics
+from offbeat.metrics.sinks import read_metrics
 
 EVALUATIONS, EVAL_EPISODES, LAST_EPISODES = 20, 10, 20
 ONE_ACTOR: dict[str, Any] = {"actors": 1, "lag": "exact"}

@@ -14,8 +14,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ONE_THREAD, children_cpu_s, machine, offbeat, read_metrics, thinned, write_json
+from benchmarks.common import ONE_THREAD, children_cpu_s, machine, offbeat, thinned, write_json
 from benchmarks.scores.works import Work, all_works
+from offbeat.metrics.sinks import read_metrics
 
 EVAL_EPISODES = 20
 CURVE_POINTS = 300

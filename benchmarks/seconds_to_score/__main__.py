@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks.common import RESULTS, children_cpu_s, machine
+from benchmarks.common import OFFBEAT, RESULTS, children_cpu_s, machine
 from benchmarks.lines import follow
 from benchmarks.missing_runs import Job, make_missing, require_python
 from benchmarks.options import new_parser
@@ -60,7 +59,7 @@ def command(work: Work, side: str, seed: int, python: Path, folder: Path) -> tup
     ]
     evaluations = [f"eval_episodes={EVAL_EPISODES}", "eval_time_share=1", "checkpoint_every=0"]
     return [
-        str(Path(sys.executable).parent / "offbeat"), *train, "--eval-every", str(work.eval_every),
+        OFFBEAT, *train, "--eval-every", str(work.eval_every),
         "--run-dir", str(run), "--set", *evaluations,
     ], run / "metrics.jsonl"  # fmt: skip
 

@@ -6,12 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import read_metrics
 from benchmarks.soak.files import RunFiles
 from benchmarks.soak.forks import offbeat
 from benchmarks.soak.plan import EARLIER, Plan
 from benchmarks.soak.programs import run_aside
 from benchmarks.soak.report import Report
+from offbeat.metrics.sinks import read_metrics
 
 REFERENCE = "reference"
 """Folder of the undisturbed run, in that of the run."""

@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import read_metrics
 from benchmarks.soak.envs import RUNTIME, TAKEN
 from benchmarks.soak.plan import TABLES, Plan
+from offbeat.core.errors import ConfigError
+from offbeat.metrics.sinks import read_metrics
 
 TAIL = 1 << 14
 """Bytes at the end of metrics.jsonl in which its last whole line is looked for."""
@@ -67,7 +68,7 @@ class RunFiles:
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, none while there is none that is whole."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ConfigError):
             return read_metrics(self.run)
         return []
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.common import OFFBEAT
 from benchmarks.soak.files import RunFiles
 from benchmarks.soak.forks import Forked, offbeat
 from benchmarks.soak.plan import Plan
@@ -27,7 +27,7 @@ def started(plan: Plan, files: RunFiles, arguments: list[str], runtime: str) -> 
     files.begin_part()
     child: Program
     if plan.moment == "starting":
-        command = [str(Path(sys.executable).parent / "offbeat"), *arguments]
+        command = [OFFBEAT, *arguments]
         with files.stdout.open("wb") as out, files.stderr.open("ab") as err:
             child = subprocess.Popen(
                 command, cwd=files.folder, env=environment, stdout=out, stderr=err, start_new_session=True

@@ -9,7 +9,7 @@ from typing import Any, Self
 from benchmarks.scores import run as scores_run
 from tests.support.pages import ROOT
 
-from benchmarks import populations, same_bits, seeds, several_agents, steps_to_score
+from benchmarks import actors_and_envs, populations, same_bits, seeds, several_agents, steps_to_score
 
 
 def lines_of_a_run() -> list[dict[str, Any]]:
@@ -94,6 +94,10 @@ def test_a_member_that_has_failed_in_a_generation_has_its_later_score():
     result: dict[str, Any] = {arm: [{**row, "copied_member": ""} for row in rows] for arm in populations.ARMS}
     result["retested"] = dict.fromkeys(populations.ARMS, 2.0)
     assert "| gamma 0.9 | 1 | 0 | 2.5 | 2.5 | 0 | gamma 0.8 |" in populations.as_markdown({"cartpole": {"1": result}})
+
+
+def test_acting_with_one_env_is_measured():
+    assert actors_and_envs.with_envs(1, env_steps=1)["cpu_us"] > 0
 
 
 def test_a_run_that_a_version_of_the_code_refuses_has_no_bits_to_compare(monkeypatch):
