@@ -32,6 +32,7 @@ from tests.support.runs import (
     lines_of,
     offbeat,
     pids_of,
+    record_pids,
     small_arguments,
     small_run,
     status_of,
@@ -153,8 +154,9 @@ def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complet
     moments = [at(random.uniform(0, 0.7) * case.steps) for _ in range(kills)]
     often: dict[str, Any] = {"eval_every": case.steps // 5, "eval_episodes": 2, "checkpoint_every": case.steps // 6}
     settings = {**case.settings, **often, "runtime": "hogwild", "restart_budget": 100, "steps": case.steps}
+    keep, workers = record_pids(path, "worker")
     with pools() as begun, Killer(begun, moments, random) as killer:
-        run = case.train(path, case.env, **settings)
+        run = case.train(path, case.env, **settings, callbacks=[keep])
 
     assert (run.state, run.exit_code, status_of(path)["state"]) == ("finished", 0, "finished")
     assert len(killer.killed) == kills
@@ -162,7 +164,9 @@ def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complet
     assert log().count("was killed by SIGKILL") == kills
     for pid in killer.killed:
         assert f"worker {_index(pid)} (process {pid}) was killed by SIGKILL" in log()
-    assert not any(map(is_alive, killer.seen | set(pids_of(path, "worker"))))
+    workers |= killer.seen
+    assert len(workers) == settings["workers"] + kills
+    assert not any(map(is_alive, workers))
     assert not shared_memory() - shared
 
     last = case.steps + settings["workers"] * 64

@@ -9,26 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.failing_ppo import FAILING
-from tests.support.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of
+from tests.support.runs import CommandResult, lines_of, offbeat, record_pids, small_arguments, small_run, status_of
 from tests.support.thorough import thorough
 
-from offbeat.api.callbacks.callback import CallbackFunction
 from offbeat.config import registry
 from offbeat.run_directory.checkpoint import load
 
 ENVS = ("tests.sample_envs.run_envs",)
 RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
 SETTINGS: dict[str, Any] = {"steps": 2048, "actors": 2, "max_lag": 1, "checkpoint_every": 256}
-
-
-def record_actor_pids(run: Path) -> tuple[CallbackFunction, set[int]]:
-    """Return a callback, and the pids of all actor processes that the run has had when it is called."""
-    pids: set[int] = set()
-
-    def keep(_line: dict[str, Any]) -> None:
-        pids.update(process["pid"] for process in status_of(run)["processes"] if process["role"] == "actor")
-
-    return keep, pids
 
 
 def assert_gone(pids: set[int], runtime: str) -> None:
@@ -41,7 +30,7 @@ def assert_gone(pids: set[int], runtime: str) -> None:
 @RUNTIMES
 def test_a_learner_that_raises_fails_the_run_with_the_cause_and_leaves_no_actor(tmp_path, monkeypatch, runtime):
     run = tmp_path / "run"
-    keep, pids = record_actor_pids(run)
+    keep, pids = record_pids(run, "actor")
     with monkeypatch.context() as patch:
         patch.setitem(registry.ALGORITHMS, "ppo", FAILING)
         with pytest.raises(ArithmeticError, match="the advantage is imaginary") as raised:

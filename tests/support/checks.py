@@ -32,8 +32,10 @@ from tests.support.runs import (
     is_alive,
     lines_of,
     of_each_policy,
+    record_pids,
     status_of,
     untimed,
+    wait_until,
     weights_of,
 )
 from tests.support.self_checking_rows import CheckedStates, checked_rows
@@ -78,15 +80,17 @@ def assert_parts_are_the_whole(
 
 def actor_killed(case: Case, folder: Path) -> None:
     path, killed = folder / "run", _Killed(case)
+    keep, actors = record_pids(path, "actor")
     with checked_rows(case.feature) as seen:
-        run = case.train(path, runtime="processes", callbacks=[lambda line: killed.see(path, line)])
+        run = case.train(path, runtime="processes", callbacks=[lambda line: killed.see(path, line), keep])
         assert run.state == "finished"
         assert len(killed.pids) == run.metrics["actor_restarts"] == 1
         assert "this run is no longer exact" in (path / "log.txt").read_text()
         _assert_whole(case, path, seen)
         assert seen.cuts == (1 if "core" in FEATURES[case.feature].settings and not case.replayed else 0)
         assert resume(path, steps=run.metrics["env_steps"] + 50, runtime="serial").state == "finished"
-    assert not any(map(is_alive, [*killed.pids, *actors_of(path)]))
+    assert len({*killed.pids, *actors}) == case.actors + 1
+    assert not any(map(is_alive, actors))
 
 
 def run_killed(case: Case, folder: Path) -> None:
@@ -96,8 +100,10 @@ def run_killed(case: Case, folder: Path) -> None:
     assert said.code == -signal.SIGKILL, said.err
     load(path / "checkpoints" / "latest")
     assert status_of(path)["state"] == "running"  # nobody was left to say otherwise
+    actors = actors_of(path)
+    assert len(actors) == (case.actors if here == "processes" else 0)
+    wait_until(lambda: not any(map(is_alive, actors)))
     assert_same(resume(path, runtime=there), whole)
-    assert not any(map(is_alive, actors_of(path)))
 
 
 def interrupted(case: Case, folder: Path) -> None:

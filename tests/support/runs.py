@@ -22,6 +22,7 @@ from tests.support import warm
 from tests.support.warm import ForkedProcess
 
 from offbeat import __file__ as package_file
+from offbeat.api.callbacks.callback import CallbackFunction
 from offbeat.api.train import Run, train
 from offbeat.cli import main
 from offbeat.config.registry import algorithm_entry
@@ -144,17 +145,31 @@ def status_of(run: Path) -> dict[str, Any]:
 
 
 def actors_of(run: Path) -> list[int]:
-    """Return the pids of a run's actor processes, by index."""
+    """Return the pids of a run's actor processes, by index; none after its end, as for `pids_of`."""
     return pids_of(run, "actor")
 
 
 def pids_of(run: Path, role: str) -> list[int]:
-    """Return the pids of a run's processes with a role, by index; none where it has not begun."""
+    """Return the pids of a run's processes with a role, by index.
+
+    There are none before it has begun, and none after its end: then status.json names the main process alone. The
+    status of a run that was killed still has them.
+    """
     try:
         processes = status_of(run)["processes"]
     except FileNotFoundError:
         return []
     return [process["pid"] for process in processes if process["role"] == role]
+
+
+def record_pids(run: Path, role: str) -> tuple[CallbackFunction, set[int]]:
+    """Return a callback, and the pids of all processes with a role that the run has had when it is called."""
+    pids: set[int] = set()
+
+    def keep(_line: dict[str, Any]) -> None:
+        pids.update(pids_of(run, role))
+
+    return keep, pids
 
 
 def process_of(run: Path) -> int:
