@@ -99,9 +99,13 @@ def test_a_hanging_inference_worker_is_killed_and_its_actors_are_not(serial):
 
 
 def test_killed_actors_and_inference_workers_leave_a_run_that_finishes_and_resumes():
-    with signalled("actor", signal.SIGKILL, 2), signalled("inference worker", signal.SIGKILL, 2):
+    with signalled("actor", signal.SIGKILL, 2) as actors, signalled("inference worker", signal.SIGKILL, 2) as workers:
         run = train(RUN, **PROCESSES, env_groups=2, checkpoint_every=512)
     assert run.state == "finished"
+    assert actors
+    assert workers
+    assert run.metrics["actor_restarts"] > 0
+    assert not any(map(is_alive, [*actors, *workers]))
     assert run.metrics["env_steps"] >= 4096
     assert resume(run.path, steps=4608).state == "finished"
 
