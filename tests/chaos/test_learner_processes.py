@@ -15,9 +15,12 @@ from tests.support.runs import (
     OFFBEAT,
     CommandResult,
     Started,
+    actors_of,
     has_saved,
     is_alive,
+    lines_of,
     offbeat,
+    pids_of,
     small_arguments,
     small_run,
     status_of,
@@ -35,27 +38,25 @@ GONE_S = 5.0
 """Within this time no process outlives a main process that was killed."""
 
 
-def pids_of(run: Path) -> dict[str, list[int]]:
-    """Return the pids of a run's processes, by role."""
-    pids: dict[str, list[int]] = {}
-    for process in status_of(run)["processes"]:
-        pids.setdefault(process["role"], []).append(process["pid"])
-    return pids
-
-
 def lose_a_learner(number: signal.Signals, folder: Path, **settings: Any) -> tuple[CommandResult, int]:
     """Send a signal to the learner process of a run that has saved; return how the run ends, and the pid."""
     run = folder / "run"
     started = Started(small_arguments(run, **LEARNERS, **ENDLESS, **settings), folder)
     started.wait_until(lambda: has_saved(run))
-    pids = pids_of(run)
-    (learner,) = pids["learner"]
+    (learner,), actors = pids_of(run, "learner"), actors_of(run)
     os.kill(learner, number)
     said = started.end()
     assert said.code == 1, said
-    for pid in (*pids["learner"], *pids["actor"]):
-        assert not is_alive(pid)
+    assert not any(map(is_alive, [learner, *actors]))
     return said, learner
+
+
+def wait_until_nothing_is_learned(run: Path) -> None:
+    """Wait until the run has written no metrics line for two seconds: the learner waits for actors."""
+    seen = 0
+    while len(lines_of(run)) > seen:
+        seen = len(lines_of(run))
+        time.sleep(2.0)
 
 
 def assert_resumes(run: Path) -> None:
@@ -78,20 +79,21 @@ def test_a_learner_that_is_killed_ends_the_run_which_can_be_resumed(tmp_path):
 def test_a_learner_that_is_killed_while_the_run_waits_for_actors_ends_it_on_its_last_checkpoint(tmp_path):
     """The actors are stopped. If only they were watched, the run would end later, because they make no progress."""
     run = tmp_path / "run"
-    patient: dict[str, Any] = {"stall_timeout_s": 20, "step_timeout_s": 20, "restart_budget": 1}
+    patient: dict[str, Any] = {"stall_timeout_s": 20, "step_timeout_s": 20, "restart_budget": 1, "log_every": 1}
     started = Started(small_arguments(run, **LEARNERS, **ENDLESS, **patient), tmp_path, HURRIED + OFFBEAT)
     started.wait_until(lambda: has_saved(run))
-    pids = pids_of(run)
-    for pid in pids["actor"]:
+    (learner,), actors = pids_of(run, "learner"), actors_of(run)
+    for pid in actors:
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(1)  # until no tickets are left to learn from
+    wait_until_nothing_is_learned(run)
     saved = load(run / "checkpoints" / "latest").policy["env_steps"]
-    os.kill(pids["learner"][0], signal.SIGKILL)
+    os.kill(learner, signal.SIGKILL)
     said = started.end()
     assert said.code == 1
-    assert "was killed by SIGKILL, in learning step" in said.err
+    assert f"was killed by SIGKILL, in learning step {lines_of(run)[-1]['learning_step']}" in said.err
     assert "made no progress" not in said.err
     assert load(run / "checkpoints" / "latest").policy["env_steps"] == saved
+    assert not any(map(is_alive, [learner, *actors]))
 
 
 def test_a_learner_that_makes_no_progress_ends_the_run_which_can_be_resumed(tmp_path):
@@ -147,9 +149,9 @@ def test_a_main_process_that_is_killed_ends_all_learners(tmp_path):
     run = tmp_path / "run"
     started = Started(small_arguments(run, **LEARNERS, **ENDLESS), tmp_path)
     started.wait_until(lambda: has_saved(run))
-    pids = pids_of(run)
+    (learner,), actors = pids_of(run, "learner"), actors_of(run)
     assert started.end(signal.SIGKILL).code == -signal.SIGKILL
-    wait_until(lambda: not any(map(is_alive, (*pids["learner"], *pids["actor"]))), GONE_S)
+    wait_until(lambda: not any(map(is_alive, [learner, *actors])), GONE_S)
     assert_resumes(run)
 
 
@@ -157,8 +159,8 @@ def test_a_stop_signal_to_all_processes_ends_a_run_with_several_learners_in_orde
     run = tmp_path / "run"
     started = Started(small_arguments(run, **LEARNERS, **ENDLESS), tmp_path)
     started.wait_until(lambda: has_saved(run))
-    for pid in pids_of(run)["learner"]:
-        os.kill(pid, signal.SIGTERM)
+    (learner,) = pids_of(run, "learner")
+    os.kill(learner, signal.SIGTERM)
     assert started.end(signal.SIGTERM).code == 130
     assert status_of(run)["state"] == "interrupted"
     assert_resumes(run)
