@@ -86,10 +86,15 @@ def connected(nodes: Any) -> Any:  # noqa: ARG001
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """End the cluster of Ray after the last test that shares it: it takes CPU time while it waits."""
+    """Kill what a test has started and not ended, so that it does not run beside the next tests.
+
+    End the cluster of Ray after the last test that shares it: it takes CPU time while it waits.
+    """
     try:
         return (yield)
     finally:
+        if runs := sys.modules.get("tests.support.runs"):  # else the test has started nothing
+            runs.Started.kill_all()
         if nextitem is None or not nextitem.get_closest_marker("ray"):
             ray_clusters.end_shared_nodes()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.runs import OFFBEAT, REPOSITORY, is_alive, small_arguments, wait_until
+from tests.support.runs import OFFBEAT, REPOSITORY, Started, is_alive, small_arguments, wait_until
 from tests.support.thorough import thorough
 
 LAYOUT: dict[str, Any] = {"runtime": "processes", "actors": 2, "envs_per_actor": 1, "steps": 10**9}
@@ -73,6 +73,16 @@ def test_runs_started_by_a_test_die_when_the_test_process_is_killed(tmp_path, pr
     os.kill(runner.pid if killed == "pytest" else pids["test_process"], signal.SIGKILL)
     runner.communicate()
     wait_until(lambda: not any(map(is_alive, [*pids["started"], pids["test_process"]])), seconds=10.0)
+
+
+@pytest.fixture(scope="module")
+def never_ended(tmp_path_factory) -> Started:
+    return Started([], tmp_path_factory.mktemp("started"), "import time; time.sleep(600)")
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["in the first test", "in the second"])
+def test_a_process_that_a_test_does_not_end_is_killed_before_the_next_test(never_ended, runs):
+    assert is_alive(never_ended.process.pid) == runs
 
 
 def test_a_hanging_test_ends_its_process_with_a_stack_trace(tmp_path):

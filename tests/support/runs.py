@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redi
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 from unittest.mock import patch
 
 from tests.support import warm
@@ -355,7 +355,9 @@ def run_script(
 
 
 class Started:
-    """A process of its own, with the tests' modules within reach of its imports."""
+    """A process of its own, with the tests' modules within reach of its imports. It does not outlive its test."""
+
+    _of_this_test: ClassVar[list[Started]] = []
 
     def __init__(self, arguments: list[str], folder: Path, code: str = OFFBEAT, threads: int | None = 1) -> None:
         """Start `offbeat`, or other code, in `folder`, where what it prints is kept.
@@ -375,6 +377,15 @@ class Started:
             else:
                 command = [sys.executable, "-c", code, *arguments]
                 self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)
+        self._of_this_test.append(self)
+
+    @classmethod
+    def kill_all(cls) -> None:
+        """Kill what the test that has ended leaves running, because it has failed; conftest.py calls this."""
+        for started in cls._of_this_test:
+            started.process.kill()
+            started.process.wait()
+        cls._of_this_test.clear()
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """Wait for a condition that the process brings about."""
