@@ -30,9 +30,11 @@ def registries_kept(*modules: str) -> Iterator[None]:
     kept = [dict(names) for names in registries]
     for module in modules:
         sys.modules.pop(module, None)
-    yield
-    for names, before in zip(registries, kept, strict=True):
-        names.clear()
-        names.update(before)
-    for module in modules:
-        sys.modules.pop(module, None)
+    try:
+        yield
+    finally:
+        for names, before in zip(registries, kept, strict=True):
+            names.clear()
+            names.update(before)
+        for module in modules:
+            sys.modules.pop(module, None)
