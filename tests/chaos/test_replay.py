@@ -6,8 +6,10 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,7 +32,9 @@ from tests.support.replay_runs import (
 from tests.support.runs import Started, actors_of, has_saved, lines_of, offbeat, status_of, untimed, weights_of
 from tests.support.thorough import thorough
 
+from offbeat.api.callbacks.callback import CallbackFunction
 from offbeat.api.resume import resume
+from offbeat.api.train import Run
 from offbeat.core.errors import OffbeatError
 from offbeat.run_directory.checkpoint import load
 
@@ -186,8 +190,9 @@ def test_a_run_failed_by_its_env_keeps_its_update_ratio_and_rows_when_resumed(tm
 # --- signals ------------------------------------------------------------------------------------------------
 
 
-def signal_later(seconds: float) -> Any:
-    """Return a callback that has SIGINT sent to this process so long after the first line."""
+@contextmanager
+def signal_later(seconds: float) -> Iterator[CallbackFunction]:
+    """Yield a callback that has SIGINT sent to this process so long after the first line, unless this has ended."""
     timers: list[threading.Timer] = []
 
     def callback(_line: dict[str, Any]) -> None:
@@ -195,7 +200,11 @@ def signal_later(seconds: float) -> Any:
             timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
             timers[0].start()
 
-    return callback
+    try:
+        yield callback
+    finally:
+        for timer in timers:
+            timer.cancel()
 
 
 @pytest.mark.parametrize(
@@ -204,10 +213,12 @@ def signal_later(seconds: float) -> Any:
 def test_a_run_interrupted_by_signals_at_random_moments_keeps_its_update_ratio_and_rows(tmp_path, runtimes):
     path, random = tmp_path / "run", Random(str(runtimes))
     far = {**LAYOUT, "steps": 20_000, "capacity": 30_000}  # so far off that no run ends before its signal
+    first, then = partial(small_sac, path, "links/Linked-v0", **far), partial(resume, path)
+    starts: list[Callable[..., Run]] = [first, *[then] * len(runtimes[1:])]
     with learning_steps() as taken, samples_checked(1):
-        small_sac(path, "links/Linked-v0", **far, runtime=runtimes[0], callbacks=[signal_later(random.uniform(0, 0.2))])
-        for runtime in runtimes[1:]:
-            stopped = resume(path, runtime=runtime, callbacks=[signal_later(random.uniform(0, 0.2))])
+        for start, runtime in zip(starts, runtimes, strict=True):
+            with signal_later(random.uniform(0, 0.2)) as callback:
+                stopped = start(runtime=runtime, callbacks=[callback])
             assert (stopped.state, stopped.reason) == ("interrupted", "stopped by SIGINT")
         ended = resume(path, steps=stopped.metrics["env_steps"] + 100)
     assert ended.state == "finished"
