@@ -14,7 +14,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -199,11 +198,9 @@ def test_actor_whose_env_hangs_is_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with scene(**HALF, env="runs/HangsOnce-v0", step_timeout_s=1.0) as it:
         it.begin()
-        steps = count()
-        while not it.acting.restarts:
-            it.next_batch(next(steps))
-        for _ in range(10):
-            it.next_batch(next(steps))
+        batches = Batches(it, lag=2)
+        batches.take_until_restarts(1)
+        batches.take(10)
         killed = r"was in a call of its env \d that did not return in time \(step_timeout_s\) and was killed"
         assert any(re.search(killed, said) for said in it.said), it.said  # perhaps after: actors not running yet
 

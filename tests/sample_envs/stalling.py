@@ -42,11 +42,15 @@ class Forker(Wave):
     """Forks a process that sleeps until SIGTERM ends it, sends that, and notes how it ended."""
 
     def __init__(self) -> None:
+        reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
+            os.write(writer, b".")  # Python has put the fork in order
             time.sleep(60)
             os._exit(7)
-        time.sleep(0.2)  # until Python has put the fork in order
+        os.read(reader, 1)
+        os.close(reader)
+        os.close(writer)
         os.kill(pid, signal.SIGTERM)
         Path(f"forked-{os.getpid()}").write_text(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
 
