@@ -26,7 +26,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --qu
 test: $(READY)
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
-# Some parts alone: make test ARGS='-m chaos', or exact, learning, docs, ray.
+# Some parts alone: make test ARGS='-m "chaos and not thorough"', or exact, learning, docs, ray.
 test-all: $(READY)
 	@$(PYTEST) $(ARGS)
 	@$(BIN)/python -m benchmarks.exactness
