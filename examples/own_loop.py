@@ -1,7 +1,8 @@
 """Pace, gate and replay in a loop of your own, without an algorithm, a policy or a run directory of offbeat.
 
 Actor threads fill a replay with random steps while the main thread learns a linear model of how CartPole moves. The
-gate keeps the ratio of one update per two env steps, and lets actors be at most three tickets ahead of the learner.
+pace says how many updates are due: one per two transitions, after a warm-up. The gate lets actors be at most three
+tickets ahead of the learner.
 
 python examples/own_loop.py --actors 2 --tickets 400
 """
