@@ -29,6 +29,8 @@ INERTIA = {"cat": 0.8, "mouse": 0.2}
 """Part of its velocity that an agent keeps in a step."""
 REACH = 0.2
 """Distance in metres at which the cat catches the mouse."""
+DISTANCE_WEIGHT = 0.1
+"""What the cat loses per metre of distance in each step."""
 LIMIT = 100
 """Env steps after which the mouse has escaped."""
 
@@ -75,7 +77,7 @@ class Chase:
         self._steps += 1
         distance = float(np.linalg.norm(self._position["cat"] - self._position["mouse"]))
         caught, late = distance < REACH, self._steps >= LIMIT
-        reward = 10.0 if caught else -STEP * distance
+        reward = 10.0 if caught else -DISTANCE_WEIGHT * distance
         agents, self.agents = self.agents, [] if caught or late else self.agents
         return (
             self._observations(),
@@ -88,8 +90,8 @@ class Chase:
     def snapshot(self) -> dict[str, Any]:
         """Return everything that is kept between steps, except `np_random`: offbeat saves that."""
         return {
-            "position": self._position,
-            "velocity": self._velocity,
+            "position": dict(self._position),
+            "velocity": dict(self._velocity),
             "steps": self._steps,
             "agents": list(self.agents),
         }
