@@ -27,8 +27,10 @@ from offbeat.core.fields import Bound, Positive, Share
 
 @dataclass(frozen=True)
 class MunchausenConfig(DQNConfig):
-    """The settings of DQN, and those of the paper for Atari (table 1). `double` is ignored."""
+    """The settings of DQN, and those of the paper for Atari (table 1)."""
 
+    double: bool = False
+    """Double Q-learning: not supported."""
     temperature: Positive = 0.03
     """In units of reward: the policy is the softmax of values / temperature."""
     munchausen_weight: Share = 0.9
@@ -42,6 +44,8 @@ class MunchausenConfig(DQNConfig):
             raise offbeat.ConfigError(
                 f"n_step is {self.n_step}, but Munchausen DQN supports only n_step 1: leave it out"
             )
+        if self.double:
+            raise offbeat.ConfigError("double is true, which Munchausen DQN does not support: leave it out")
 
 
 def munchausen_targets(

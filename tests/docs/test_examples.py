@@ -266,9 +266,10 @@ def test_the_custom_algorithm_computes_the_targets_of_its_paper(own_algorithm, w
     torch.testing.assert_close(algorithm.targets(minibatch).double(), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
-def test_the_custom_algorithm_refuses_n_step(own_algorithm):
-    with pytest.raises(ConfigError, match=r"n_step is 3.*leave it out"):
-        own_algorithm.MunchausenConfig(n_step=3)
+@pytest.mark.parametrize(("setting", "value"), [("n_step", 3), ("double", True)])
+def test_the_custom_algorithm_refuses_what_it_does_not_support(own_algorithm, setting, value):
+    with pytest.raises(ConfigError, match=rf"{setting} is {str(value).lower()}.*leave it out"):
+        own_algorithm.MunchausenConfig(**{setting: value})
 
 
 @pytest.fixture
