@@ -240,7 +240,7 @@ def fail_in_import(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def fail_in_constructor(_monkeypatch: pytest.MonkeyPatch) -> str:
-    return "CannotBeMadeInActors"
+    return "CannotBeMadeInChildren"
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -304,7 +303,7 @@ def test_a_worker_whose_process_exits_is_restarted():
 
 
 def test_a_worker_that_cannot_start_fails_the_run_and_leaves_its_first_checkpoint():
-    said = train("runs/CannotBeMadeInActors-v0", **ALONE, restart_budget=0)
+    said = train("runs/CannotBeMadeInChildren-v0", **ALONE, restart_budget=0)
     assert said.code == 1
     assert "the wave tank is in use" in said.err
     assert "worker" in said.err
@@ -315,27 +314,23 @@ def test_a_worker_that_cannot_start_fails_the_run_and_leaves_its_first_checkpoin
 # --- the main process and signals ---------------------------------------------------------------------------
 
 
-@contextmanager
-def started(path: Path, env: str, **settings: Any) -> Iterator[tuple[Started, list[int]]]:
-    """Start a long run in a process group of its own; yield it and its workers once it has saved a checkpoint."""
+def start(path: Path, env: str, **settings: Any) -> tuple[Started, list[int]]:
+    """Start a long run in a process group of its own; return it and its workers once it has saved a checkpoint."""
     long = {**WORKERS, "steps": 10**8, "checkpoint_every": 256, **settings}
     run = Started(small_arguments(path, env, **long), path.parent, HURRIED_GROUP)
-    try:
-        run.wait_until(lambda: has_saved(path))
-        if "Hangs" in env:
-            run.wait_until((path.parent / "SLEEPING").exists)
-        yield run, pids_of(path, "worker")
-    finally:
-        run.end(signal.SIGKILL)
+    run.wait_until(lambda: has_saved(path))
+    if "Hangs" in env:
+        run.wait_until((path.parent / "SLEEPING").exists)
+    return run, pids_of(path, "worker")
 
 
 @pytest.mark.parametrize("env", ["HangsHoldingTheInterpreter", *thorough("Unhurried")])
 def test_a_killed_main_process_leaves_no_worker_and_its_run_can_be_resumed(tmp_path, env):
     path, shared = tmp_path / "run", shared_memory()
-    with started(path, f"runs/{env}-v0", **ALONE, eval_every=0) as (run, workers):
-        assert len(workers) == 1
-        assert all(map(is_alive, workers))
-        assert run.end(signal.SIGKILL).code == -signal.SIGKILL
+    run, workers = start(path, f"runs/{env}-v0", **ALONE, eval_every=0)
+    assert len(workers) == 1
+    assert all(map(is_alive, workers))
+    assert run.end(signal.SIGKILL).code == -signal.SIGKILL
     wait_until(lambda: not any(map(is_alive, workers)), ORPHANED_S)
     assert not shared_memory() - shared
     assert_whole(path)
@@ -350,9 +345,9 @@ def test_a_killed_main_process_leaves_no_worker_and_its_run_can_be_resumed(tmp_p
 @pytest.mark.parametrize("number", [signal.SIGINT, *thorough(signal.SIGTERM)], ids=lambda number: number.name)
 def test_a_signal_to_the_process_group_stops_the_workers_with_a_checkpoint(tmp_path, number):
     path = tmp_path / "run"
-    with started(path, "runs/Wave-v0") as (run, workers):
-        os.killpg(run.process.pid, number)
-        said = run.end(seconds=IN_TIME_S)
+    run, workers = start(path, "runs/Wave-v0")
+    os.killpg(run.process.pid, number)
+    said = run.end(seconds=IN_TIME_S)
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
     assert not any(map(is_alive, workers))
@@ -366,8 +361,8 @@ def test_a_signal_to_the_process_group_stops_the_workers_with_a_checkpoint(tmp_p
 @pytest.mark.parametrize("signals", [[signal.SIGINT], *thorough([signal.SIGINT, signal.SIGINT])], ids=len)
 def test_an_interrupted_run_with_a_hanging_worker_ends_in_time_and_reports_what_is_lost(tmp_path, signals):
     path = tmp_path / "run"
-    with started(path, "runs/HangsOnce-v0", **ALONE) as (run, workers):
-        said = run.end(*signals, seconds=IN_TIME_S)
+    run, workers = start(path, "runs/HangsOnce-v0", **ALONE)
+    said = run.end(*signals, seconds=IN_TIME_S)
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
     assert not any(map(is_alive, workers))

@@ -19,10 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from tests.support.registering import register_envs
-
-IN_CHILD = sys.argv[0] == "-c" and sys.argv[-1].isdigit()
-"""Whether this is a child process of a run, whose only argument is a descriptor."""
+from tests.support.registering import IN_CHILD, register_envs
 
 
 class Line(gym.Env[Any, Any]):

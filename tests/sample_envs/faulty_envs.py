@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import tests.sample_envs.run_envs  # noqa: F401 - registers runs/Locks-v0 and others
+from tests.support.registering import is_first
 
 import offbeat.envs.own  # noqa: F401 - registers offbeat's own envs
 from offbeat.envs.testing.games import PLAYERS, Nim
@@ -32,7 +32,7 @@ class RaisesOnce(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         self._life += 1
-        if self._life == LIFE and _is_first():
+        if self._life == LIFE and is_first("RAISED"):
             raise ZeroDivisionError("the env has no length")
         return super().step(action)
 
@@ -44,7 +44,7 @@ class RaisingCartPoles(CartPoles):
 
     def step(self, actions: Mapping[str, Any]) -> Any:
         self._life += 1
-        if self._life == LIFE and _is_first():
+        if self._life == LIFE and is_first("RAISED"):
             raise ZeroDivisionError("the env has no length")
         return super().step(actions)
 
@@ -56,18 +56,9 @@ class HangingNim(Nim):
 
     def step(self, action: Any) -> None:
         self._life += 1
-        if self._life >= LIFE and self.agent_selection == PLAYERS[1] and _is_first():
+        if self._life >= LIFE and self.agent_selection == PLAYERS[1] and is_first("RAISED"):
             time.sleep(600)
         super().step(action)
-
-
-def _is_first() -> bool:
-    """Whether nobody has asked before, in any process."""
-    try:
-        Path("RAISED").touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 
 
 def faulty(env: str) -> str:

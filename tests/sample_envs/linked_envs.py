@@ -5,7 +5,6 @@ Actor processes import this, so it does without torch.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from tests.support.registering import register_envs
+from tests.support.registering import is_first, register_envs
 
 PARTS = 2**20
 AGES = 16
@@ -75,17 +74,9 @@ class LinkedRaisesTwice(Linked):
 
     def step(self, action: Any) -> Any:
         self.life += 1
-        if self.life == 20 and any(_is_first(name) for name in ("ONCE", "TWICE")):
+        if self.life == 20 and any(is_first(name) for name in ("ONCE", "TWICE")):
             raise ZeroDivisionError("the chain has no link")
         return super().step(action)
-
-
-def _is_first(name: str) -> bool:
-    try:
-        os.close(os.open(name, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
 
 
 class Boundless(Linked):

@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from tests.sample_envs.curious_envs import IN_CHILD, LearningVector, Line, Waiting
-from tests.support.registering import register_envs
+from tests.sample_envs.curious_envs import LearningVector, Line, Waiting
+from tests.support.registering import IN_CHILD, register_envs
 
 from offbeat.envs.testing.worlds import SingleEnvs
 

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from tests.support.registering import register_envs
+from tests.support.registering import IN_CHILD, is_first, register_envs
 
 
 class Wave(gym.Env[Any, Any]):
@@ -219,18 +219,6 @@ class Doors(Locks):
 
 # --- envs that fail while actors act ------------------------------------------------------------------------
 
-IN_ACTOR_PROCESS = sys.argv[0] == "-c" and sys.argv[-1].isdigit()
-"""Whether this is an actor process, whose only argument is a descriptor."""
-
-
-def _is_first(name: str) -> bool:
-    """Whether nobody has asked before, in any process; the file of this name in the current folder tells."""
-    try:
-        Path(name).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
 
 def _mended() -> bool:
     """Whether the file MENDED is there: what always fails then no longer does."""
@@ -282,7 +270,7 @@ class RaisesOnce(Ages):
     """The first of all envs whose 200th step it is raises in it."""
 
     def step(self, action: Any) -> Any:
-        if self.age == 200 and _is_first("RAISED"):
+        if self.age == 200 and is_first("RAISED"):
             raise ZeroDivisionError("the wave has no length")
         return super().step(action)
 
@@ -309,7 +297,7 @@ class ExitsAtOnce(Ages):
     """The first env to come to its 200th step ends the whole process in it."""
 
     def step(self, action: Any) -> Any:
-        if self.age == 200 and _is_first("EXITED"):
+        if self.age == 200 and is_first("EXITED"):
             os._exit(0)
         return super().step(action)
 
@@ -318,7 +306,7 @@ class HangsOnce(Ages):
     """The first env to come to its 200th step sleeps in it for ten minutes."""
 
     def step(self, action: Any) -> Any:
-        if self.age == 200 and _is_first("SLEEPING"):
+        if self.age == 200 and is_first("SLEEPING"):
             time.sleep(600)
         return super().step(action)
 
@@ -327,7 +315,7 @@ class HangsHoldingTheInterpreter(Ages):
     """Likewise, and no other Python thread of the process runs meanwhile."""
 
     def step(self, action: Any) -> Any:
-        if self.age == 200 and _is_first("SLEEPING"):
+        if self.age == 200 and is_first("SLEEPING"):
             ctypes.PyDLL(None).sleep(600)
         return super().step(action)
 
@@ -339,7 +327,7 @@ class HangsInReset(Wave):
 
     def reset(self, **arguments: Any) -> Any:
         self.episodes += 1
-        if self.episodes == 3 and _is_first("SLEEPING"):
+        if self.episodes == 3 and is_first("SLEEPING"):
             time.sleep(600)
         return super().reset(**arguments)
 
@@ -348,7 +336,7 @@ class HangsInFirstReset(Wave):
     """The first env of an actor process sleeps for ten minutes before its first episode."""
 
     def reset(self, **arguments: Any) -> Any:
-        if IN_ACTOR_PROCESS and _is_first("SLEEPING"):
+        if IN_CHILD and is_first("SLEEPING"):
             time.sleep(600)
         return super().reset(**arguments)
 
@@ -357,16 +345,16 @@ class HangsInConstructor(Wave):
     """The second env that is made sleeps for ten minutes in its constructor: the first is made to see how it looks."""
 
     def __init__(self) -> None:
-        if not _is_first("MADE"):
+        if not is_first("MADE"):
             Path("SLEEPING").touch()
             time.sleep(600)
 
 
-class CannotBeMadeInActors(Wave):
-    """Raises in its constructor, but only in actor processes."""
+class CannotBeMadeInChildren(Wave):
+    """Raises in its constructor, but only in child processes of a run."""
 
     def __init__(self) -> None:
-        if IN_ACTOR_PROCESS:
+        if IN_CHILD:
             raise PermissionError("the wave tank is in use")
 
 
@@ -405,7 +393,7 @@ class OverflowingForAWhile(Overflowing):
 def register() -> None:
     kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, Locks, Doors]
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
-    kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
+    kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInChildren, Irregular, SlowToReset, Overflowing]
     kinds += [OverflowingForAWhile, HangsInConstructor, Held, Pays, Wanders, WandersInReset, BecomesUnsavable]
     register_envs("runs", *kinds)
 
@@ -414,5 +402,5 @@ register()
 if os.environ.get("OFFBEAT_TEST_SLEEP_IN_IMPORT"):
     Path("SLEEPING").touch()
     time.sleep(20)
-if os.environ.get("OFFBEAT_TEST_FAIL_IN_ACTORS") and IN_ACTOR_PROCESS:
+if os.environ.get("OFFBEAT_TEST_FAIL_IN_ACTORS") and IN_CHILD:
     raise ImportError("the wave library is of another version")
