@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.runs import OFFBEAT, REPOSITORY, Started, is_alive, small_arguments, wait_until
+from tests.support.runs import OFFBEAT, Started, is_alive, small_arguments, wait_until
 from tests.support.thorough import thorough
+from tests.support.warm import REPOSITORY
 
 LAYOUT: dict[str, Any] = {"runtime": "processes", "actors": 2, "envs_per_actor": 1, "steps": 10**9}
 ARGUMENTS = small_arguments(Path("run"), "curious/Rude-v0", imports=("tests.sample_envs.curious_envs",), **LAYOUT)

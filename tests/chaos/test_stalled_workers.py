@@ -6,14 +6,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.sample_envs.stalling import LARGE, LaunchSpec
+from tests.support.children import take_reports_until
+from tests.support.process_state import child_processes
 from tests.support.runs import (
     CommandResult,
     Started,
@@ -32,7 +32,7 @@ from tests.support.warm import warm_python
 from offbeat.api.running import prepare
 from offbeat.core.process import threads
 from offbeat.runtime import deadline
-from offbeat.runtime.children.child import Child, start_child
+from offbeat.runtime.children.child import start_child
 from offbeat.runtime.children.child_main import Report
 from offbeat.runtime.deadline import Deadline, Span, StallWatch
 
@@ -54,13 +54,6 @@ def _in_temporary_folder(tmp_path, monkeypatch):
 
 def train(env: str, **settings: Any) -> CommandResult:
     return offbeat(*small_arguments(Path("run"), env, **{"steps": 2048, **settings}))
-
-
-def take_reports_until(child: Child, holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60.0
-    while not holds():
-        assert time.monotonic() < end, "what was waited for did not come"
-        child.take_reports(0.1)
 
 
 def endless(folder: Path, env: str, **settings: Any) -> Started:
@@ -273,15 +266,7 @@ def started_programs() -> dict[int, list[str]]:
 
 def test_the_watchdog_ends_after_the_last_child():
     warm_python()  # a child that does not end
-    before = set(children_of(os.getpid()))
+    before = set(child_processes())
     assert train("runs/Wave-v0", **PROCESSES, steps=256).code == 0
-    wait_until(lambda: set(children_of(os.getpid())) <= before)
+    wait_until(lambda: set(child_processes()) <= before)
     assert not [thread for thread in threading.enumerate() if "_converse" in thread.name]
-
-
-def children_of(pid: int) -> list[int]:
-    children: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError):  # the thread has ended
-            children += map(int, (task / "children").read_text().split())
-    return children

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.runs import OFFBEAT, REPOSITORY, CommandResult, offbeat
+from tests.support.runs import OFFBEAT, CommandResult, offbeat
+from tests.support.warm import REPOSITORY
 
 from offbeat.cli.doctor import EXTRAS, REQUIRED
 

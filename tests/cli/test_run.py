@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.runs import REPOSITORY, contents, files_up_to, offbeat, small_run
+from tests.support.runs import contents, files_up_to, offbeat, small_run
 from tests.support.specs import TINY, grid, spec_text, write_spec
+from tests.support.warm import REPOSITORY
 
 from offbeat.cli import main
 from offbeat.cli.run import RunSpec, _PopulationCommand

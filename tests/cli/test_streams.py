@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.runs import OFFBEAT, REPOSITORY, Started, small_arguments, small_run, status_of
+from tests.support.runs import OFFBEAT, Started, small_arguments, small_run, status_of
 from tests.support.thorough import thorough
-from tests.support.warm import warm_python
+from tests.support.warm import REPOSITORY, warm_python
 
 from offbeat.cli.output import changing_spinner, progress_bar, spinner
 from offbeat.core.lossy_stream import lossy

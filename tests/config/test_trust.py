@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.support.mutations import rehashed
 from tests.support.registries import registries_kept
-from tests.support.runs import OFFBEAT, REPOSITORY, CommandResult, contents, offbeat, run_python, small_run
+from tests.support.runs import OFFBEAT, CommandResult, contents, offbeat, run_python, small_run
+from tests.support.warm import REPOSITORY
 from torch import nn
 
 import offbeat as library

@@ -11,7 +11,7 @@ from offbeat.core.types import F64
 
 
 def softmax(logits: F64) -> F64:
-    """Probabilities of the actions, [states, 2]."""
+    """Return the probabilities of the actions, [states, actions]."""
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     normalized: F64 = weights / weights.sum(axis=1, keepdims=True)
     return normalized

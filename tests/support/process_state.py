@@ -42,7 +42,8 @@ _TASKS = Path("/proc/self/task")
 """Directory of the threads of this process."""
 
 
-def _children() -> Iterator[int]:
+def child_processes() -> Iterator[int]:
+    """Yield the pids of the children of this process."""
     for task in _TASKS.iterdir():
         with suppress(OSError):  # the thread has ended
             yield from map(int, (task / "children").read_text().split())
@@ -96,7 +97,7 @@ LOOKS: dict[str, Callable[[], object]] = {
     "interpreter": lambda: (sys.getswitchinterval(), sys.getrecursionlimit()),
     "cores and niceness": lambda: (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)),
     "threads": lambda: {thread.name for thread in threading.enumerate()},
-    "child processes": lambda: sorted(_children()),
+    "child processes": lambda: sorted(child_processes()),
     "pipes, sockets and shared memory": lambda: sorted(filter(_is_shared, _open_files())),
     "random numbers": random.getstate,
     "random numbers of NumPy": lambda: _of_library("numpy", lambda numpy: str(numpy.random.get_state())),

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 from unittest.mock import patch
 
 from tests.support import warm
-from tests.support.warm import ForkedProcess
+from tests.support.warm import REPOSITORY, ForkedProcess
 
 from offbeat import __file__ as package_file
 from offbeat.api.callbacks.callback import CallbackFunction
@@ -38,8 +38,6 @@ from offbeat.runtime.evaluation.evaluators import InlineEvaluator
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.serial import SerialActing
-
-REPOSITORY = Path(__file__).parents[2]
 
 SMALL: dict[str, Any] = {
     "steps": 1024,

@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 import tomli_w
 from tests.support.runs import SMALL, CommandResult, offbeat
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.support.warm import REPOSITORY
 
 TINY: dict[str, Any] = {**SMALL, "steps": 256, "hidden_sizes": [16], "evaluator": "inline"}
 """Settings of sessions that are over at once."""

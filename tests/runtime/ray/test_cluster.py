@@ -21,7 +21,8 @@ import pytest
 from benchmarks.soak.processes import descendants
 from tests.support import ray_clusters
 from tests.support.ray_clusters import processes_of_ray
-from tests.support.runs import REPOSITORY, run_python, wait_until
+from tests.support.runs import run_python, wait_until
+from tests.support.warm import REPOSITORY
 
 from offbeat.core.errors import ConfigError
 from offbeat.runtime.ray import cluster, connecting
