@@ -168,7 +168,7 @@ def figures_of(run: Path) -> dict[int, dict[str, Any]]:
 
 
 def _assert_whole(case: Case, path: Path, seen: CheckedStates) -> None:
-    """All rows told that they are whole, and weights and counts are as they should be."""
+    """Rows, which `checked_rows` checks, were learned from; weights are finite, and counts are as they should be."""
     lines = lines_of(path)
     assert seen.rows > 0
     for weights in load(path / "checkpoints" / "latest").weights_by_policy.values():

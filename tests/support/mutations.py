@@ -13,9 +13,9 @@ from typing import Any
 MANIFEST = "manifest.json"
 FILES = ("policy.json", "weights.safetensors", "state.json", "state.safetensors", "replay.safetensors", MANIFEST)
 WEIGHTS = (6, 3, 3, 2, 2, 3)
-"""How often each file is changed."""
+"""Relative frequency with which each file is changed."""
 HASHED_SHARE = 0.9
-"""Of the changes whose hash is put right in the manifest."""
+"""Fraction of the changes after which the manifest gets the hash of the changed file."""
 
 
 def deep(levels: int) -> Any:

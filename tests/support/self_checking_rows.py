@@ -181,7 +181,7 @@ def checked_rows(feature: str) -> Iterator[CheckedStates]:
 
     def check(rows: Rows, *, is_new: bool = True) -> None:
         for number, truth in enumerate(holds(rows)):
-            assert truth.all(), f"rows that are not whole, by criterion {number} of {feature}"
+            assert truth.all(), f"rows of {feature} are not whole: they do not pass its check {number}"
         seen.rows += is_new * len(rows.reward)
 
     def learn_and_check(self: UnrollLearner, step: int, progress: float) -> Learned:
