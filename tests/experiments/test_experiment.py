@@ -21,7 +21,6 @@ from PIL import Image
 from tests.reference import statistics as slow
 from tests.support.pages import directory_at, directory_on
 from tests.support.runs import (
-    REPOSITORY,
     CommandResult,
     Started,
     contents,
@@ -36,6 +35,7 @@ from tests.support.runs import (
 )
 from tests.support.specs import TINY, grid, run_spec, write_spec
 from tests.support.thorough import thorough
+from tests.support.warm import REPOSITORY
 
 from offbeat.cli.run import RunSpec
 from offbeat.core.errors import ConfigError, RunFailed

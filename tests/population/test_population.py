@@ -31,7 +31,6 @@ from tests.support.populations import (
     weights,
 )
 from tests.support.runs import (
-    REPOSITORY,
     Started,
     is_alive,
     offbeat,
@@ -41,6 +40,7 @@ from tests.support.runs import (
     weights_of,
 )
 from tests.support.thorough import thorough
+from tests.support.warm import REPOSITORY
 
 from offbeat.cli.run import _PopulationCommand
 from offbeat.config.config_file import load

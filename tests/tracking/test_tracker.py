@@ -23,7 +23,6 @@ from tests.support.runs import (
     GROUP,
     HURRIED,
     OFFBEAT,
-    REPOSITORY,
     Started,
     is_alive,
     lines_of,
@@ -37,6 +36,7 @@ from tests.support.runs import (
 from tests.support.thorough import thorough
 from tests.support.wandb_files import written_in
 from tests.support.wandb_server import wandb_server
+from tests.support.warm import REPOSITORY
 
 from offbeat import ConfigError, resume
 from offbeat.config.resolve import resolve
