@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
@@ -76,6 +77,17 @@ def test_a_run_on_the_custom_env_of_the_examples_resumes_with_the_same_bits(tmp_
         stopped = small_run(tmp_path / "stopped", **settings, stop_at=256)
         assert stopped.metrics["env_steps"] < whole.metrics["env_steps"]
         assert weights_of(resume(stopped.path).path) == weights_of(whole.path)
+
+
+def test_a_snapshot_of_the_custom_world_does_not_change_with_the_next_step(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    with registries_kept("own_world"):
+        world = import_module("own_world").Chase()
+    world.reset(seed=0)
+    saved = world.snapshot()
+    before = deepcopy(saved)
+    world.step(dict.fromkeys(world.agents, np.ones(2, np.float32)))
+    np.testing.assert_equal(saved, before)
 
 
 @pytest.mark.parametrize(("actors", "tickets"), [(3, 200), *thorough((1, 60))])
