@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from offbeat.api.match import Match, match
     from offbeat.api.playing.load import load, load_all
     from offbeat.api.playing.loaded_policy import LoadedPolicy
+    from offbeat.api.playing.policy_distribution import PolicyDistribution
     from offbeat.api.playing.snapshots import AveragePolicy, load_average, load_snapshots
     from offbeat.api.plot import plot
     from offbeat.api.resume import resume
@@ -44,6 +45,7 @@ __all__ = [
     "LoadedPolicy",
     "Match",
     "OffbeatError",
+    "PolicyDistribution",
     "Run",
     "RunFailed",
     "RunHandle",
@@ -82,6 +84,7 @@ _HOMES = {
     "Callback": "offbeat.api.callbacks.callback",
     "RunHandle": "offbeat.api.callbacks.callback",
     "LoadedPolicy": "offbeat.api.playing.loaded_policy",
+    "PolicyDistribution": "offbeat.api.playing.policy_distribution",
     "load": "offbeat.api.playing.load",
     "load_all": "offbeat.api.playing.load",
     "AveragePolicy": "offbeat.api.playing.snapshots",

@@ -64,7 +64,7 @@ def test_learning_steps_equal_those_of_a_plain_loop_over_rows(small, name):
         [norm] = twin.learn(batch, config.learning_rate, stream(5, "learn", step))
         assert learned.updates == 1
         assert learned.metrics["grad_norm"] == pytest.approx(norm, rel=1e-3)
-    for key in weights.keys() - {"observation_mean", "observation_scale", "return_std"}:
+    for key in weights.keys() - {"observation_mean", "observation_scale", "return_unit"}:
         learned_array = side.algorithm.weights()[key]
         assert np.abs(learned_array - weights[key]).max() > config.learning_rate / 4, f"{key} did not learn"
         np.testing.assert_allclose(

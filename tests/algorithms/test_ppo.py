@@ -97,14 +97,14 @@ def test_two_learning_steps_equal_those_of_a_plain_loop_over_rows(name):
         assert learned.updates == len(norms)
         assert learned.metrics["grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
     for key, array in side.algorithm.weights().items():
-        if key in ("observation_mean", "observation_scale", "return_std"):
+        if key in ("observation_mean", "observation_scale", "return_unit"):
             continue
         moved = np.abs(array - weights[key]).max()
         assert moved > config.learning_rate / 4, f"{key} did not learn"
         np.testing.assert_allclose(
             array, twin.network.array(key), rtol=0, atol=0.02 * config.learning_rate, err_msg=key
         )
-    assert side.algorithm.weights().get("return_std", [1.0])[0] == pytest.approx(twin.return_std, rel=1e-4)
+    assert side.algorithm.weights().get("return_unit", [1.0])[0] == pytest.approx(twin.return_unit, rel=1e-4)
 
 
 def test_only_the_observation_of_the_last_row_is_used_for_bootstrapping():
@@ -151,7 +151,7 @@ def test_without_normalization_no_statistics_are_computed_or_published():
     side = bench(SMALL)
     side.fill(0, seed=11)
     side.learner.learn(0, 0.0)
-    assert not {"observation_mean", "observation_scale", "return_std"} & side.algorithm.weights().keys()
+    assert not {"observation_mean", "observation_scale", "return_unit"} & side.algorithm.weights().keys()
     assert side.algorithm.state()["observations"]["count"] == side.algorithm.state()["returns"]["count"] == 0
 
 

@@ -12,6 +12,7 @@ from tests.support.replay_runs import small_sac
 from tests.support.runs import lines_of, small_run, unrolls_of, weights_of
 from tests.support.thorough import thorough
 
+import offbeat
 from offbeat.api.resume import resume
 from offbeat.config.config_file import load as load_config
 from offbeat.config.importing import import_modules
@@ -106,23 +107,9 @@ def test_values_converge_to_the_closed_form_if_unrolls_end_in_no_decision_rows(t
 
 
 def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return what a run's critic says at each step of an episode."""
-    parts = build(load_config(run / "config.toml"))
-    saved = load(run / "checkpoints" / "latest")
-    assert saved.state is not None
-    parts.policy.algorithm.load_weights(saved.weights)
-    parts.policy.algorithm.restore(saved.state["learner"]["algorithm"])
-    slot = {
-        name: torch.zeros(array.shape, dtype=torch.from_numpy(array).dtype) for name, array in batch_of(parts).items()
-    }
-    slot["observation"][: len(ages), :, 0] = torch.from_numpy(ages.astype(np.float32))[:, None]
-    slot["observation"][..., 1] = 0.5
-    slot["valid"][: len(ages)] = torch.from_numpy(ages % EVERY == 0)[:, None]
-    slot["no_decision"][: len(ages)] = ~slot["valid"][: len(ages)]
-    prepared = parts.policy.algorithm.prepare(slot)
-    normalized = parts.policy.algorithm.batch_network.values(prepared)
-    values = normalized * float(saved.weights["return_std"][0]) / parts.policy.algorithm.config.return_scale
-    return np.asarray(values.detach().numpy()[: len(ages), 0])
+    """Return the values that a run's policy gives at each step of an episode."""
+    policy = offbeat.load(run)
+    return np.array([policy.value(np.array([age, 0.5]), no_decision=bool(age % EVERY)) for age in ages])
 
 
 def batch_of(parts: Any) -> Tree:

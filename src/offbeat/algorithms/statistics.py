@@ -23,10 +23,9 @@ from offbeat.models.tensor_inputs import normalized
 class Statistics:
     """Running statistics of observations, if `spec.normalize`, and of returns, if `returns`."""
 
-    return_std: float
-    """Standard deviation of returns; 1 without normalisation and before the first row."""
     return_unit: float
-    """A normalised value times this is in units of reward: `return_std` / `return_scale`. 1 without normalisation."""
+    """A normalised value times this is in units of reward: the standard deviation of returns, 1 before the first row,
+    divided by `return_scale`. 1 without normalisation."""
 
     def __init__(
         self, spec: PolicySpec, storage: Storage, *, returns: bool, return_scale: float = 1.0, device: str
@@ -69,7 +68,7 @@ class Statistics:
         self._update_constants()
 
     def _update_constants(self) -> None:
-        """Compute mean, scale, `return_std` and `return_unit` for the next learning step and its actors."""
+        """Compute mean, scale and `return_unit` for the next learning step and its actors."""
         mean, scale = self._observations.published()
         mean[self._one_hot], scale[self._one_hot] = 0, 1  # one-hot inputs are not normalised, see models/inputs.py
         self.published: Tree = (
@@ -77,14 +76,14 @@ class Statistics:
         )
         """The arrays that are published with the policy's parameters."""
         self._mean, self._scale = torch.from_numpy(mean).to(self._device), torch.from_numpy(scale).to(self._device)
-        self.return_std = float(1.0 / self._returns.published()[1][0]) if self._normalizes_returns else 1.0
-        self.return_unit = self.return_std / self._return_scale
+        return_std = float(1.0 / self._returns.published()[1][0]) if self._normalizes_returns else 1.0
+        self.return_unit = return_std / self._return_scale
 
     def arrays(self) -> Tree:
         """Return the arrays that a checkpoint saves with the weights."""
         arrays = dict(self.published)
         if self._normalizes_returns:
-            arrays["return_std"] = np.array([self.return_std], np.float32)
+            arrays["return_unit"] = np.array([self.return_unit], np.float32)
         return arrays
 
     def state(self) -> dict[str, Any]:

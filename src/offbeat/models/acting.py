@@ -143,7 +143,7 @@ class ActingPolicy:
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.sample_uniform(self.spec, columns, random, self._allowed(observation)), {})
         if self.spec.logits:
-            _require_finite(outputs)
+            require_finite(outputs)
         parameters = self._masked(outputs, observation)
         if self.spec.distribution == "epsilon_greedy":
             epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
@@ -153,8 +153,13 @@ class ActingPolicy:
             return Acted(sampling.sample_deterministic(self.spec, parameters, std, random), {})
         if not self.spec.records_log_prob:
             return Acted(sampling.sample_without_log_prob(self.spec, parameters, random), {})
-        action, log_prob = sampling.sample(self.spec, parameters, self._arrays.get("log_std"), random)
+        action, log_prob = sampling.sample(self.spec, parameters, self.log_std, random)
         return Acted(action, {"behavior_log_prob": log_prob})
+
+    @property
+    def log_std(self) -> F32 | None:
+        """The log standard deviations of all numbers, [D], if they do not depend on the observation; else None."""
+        return self._arrays.get("log_std")
 
     @property
     def _is_uniform(self) -> bool:
@@ -168,7 +173,7 @@ class ActingPolicy:
             NetworkFailed: outputs of the network are not finite.
         """
         parameters = self.parameters(observation, state)
-        _require_finite(parameters)
+        require_finite(parameters)
         return actions.greedy(self.spec, parameters)
 
     def parameters(self, observation: Tree, state: F32 | None = None) -> F32:
@@ -205,7 +210,7 @@ def _with_weights(
     return policy
 
 
-def _require_finite(outputs: F32) -> None:
+def require_finite(outputs: F32) -> None:
     """Raise NetworkFailed if outputs [N, K] have NaN or infinity."""
     # One sum finds out, except if the sum of finite outputs is too large.
     if not isfinite(np.add.reduce(outputs, axis=None)) and not np.isfinite(outputs).all():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from offbeat.api.hub.download import is_published, published_folder
+from offbeat.api.playing.critic import Critic
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import checked
@@ -174,7 +175,8 @@ def loaded_from(
         import_modules(code.imports)
     spec = _with_encoder(spec, where, code, encoder)
     weights = saved.policies[name].weights
-    return LoadedPolicy(policy_of(spec, weights, f"{where}, {policy_key(name, WEIGHTS)}"), trained)
+    policy_with_weights = policy_of(spec, weights, f"{where}, {policy_key(name, WEIGHTS)}")
+    return LoadedPolicy(policy_with_weights, trained, Critic(policy_with_weights, weights))
 
 
 def chosen_policy(names: Iterable[str], chosen: str | None, where: str) -> str:

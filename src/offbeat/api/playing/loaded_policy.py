@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
+from offbeat.api.playing.critic import Critic
 from offbeat.api.playing.episode_memory import EpisodeMemory
 from offbeat.api.playing.inputs import (
     as_recorded,
@@ -20,14 +22,15 @@ from offbeat.api.playing.inputs import (
     stored_leaves,
     with_choices,
 )
+from offbeat.api.playing.policy_distribution import PolicyDistribution, distribution_of
 from offbeat.api.playing.task_memory import TaskMemory
 from offbeat.api.playing.trained import Trained
 from offbeat.config.arguments import no_attribute
 from offbeat.config.other_libraries import other_calls
 from offbeat.core.process.threads import one_torch_thread
-from offbeat.core.types import INFO_MASK, Array, Tree
+from offbeat.core.types import F32, INFO_MASK, Array, Tree
 from offbeat.envs.actions import action_encoder, split_columns
-from offbeat.models.acting import ActingPolicy
+from offbeat.models.acting import ActingPolicy, require_finite
 
 FEW_ROWS = 16
 """Observations up to which torch computes an action with one thread. Several gain little, and wait for each other when
@@ -45,11 +48,12 @@ class LoadedPolicy:
     A policy that remembers has one memory: give each thread its own policy, `copy.deepcopy(policy)`, and call `reset`.
     """
 
-    def __init__(self, acting_policy: ActingPolicy, trained: Trained) -> None:
+    def __init__(self, acting_policy: ActingPolicy, trained: Trained, critic: Critic | None = None) -> None:
         # Internal: the network with its weights, and how it chooses actions; without a memory of the calls before.
         self.acting_policy = acting_policy
         self.trained = trained
         """The env and the algorithm that the policy was trained with, and the progress of the training."""
+        self._critic = critic
         self._encode = action_encoder(acting_policy.spec.action)
         self._tasks = None if acting_policy.spec.context_encoder is None else TaskMemory(acting_policy)
         self.reset()
@@ -168,22 +172,108 @@ class LoadedPolicy:
         """
         if others or not (random is None or isinstance(random, np.random.Generator)):
             raise _wrong_argument(others, random)
-        leaves, single = self.leaves(observation, action_mask)
-        if (mask := self.acting_policy.spec.mask) is not None:
-            if no_decision:
-                leaves[mask] = with_choices(leaves[mask], self.acting_policy.spec.action.nvec)
-            require_choice(leaves[mask], self.acting_policy.spec.action.nvec)
-        memory = self._memory_of(_envs_of(leaves))
+        leaves, single = self._with_allowed(observation, action_mask, no_decision=no_decision)
+        memory = self._memory = self._memory_of(_envs_of(leaves))
         inputs, state, policy = memory.inputs(leaves, reward), memory.state, self.acting_policy
         if self._tasks is not None:
             inputs = self._tasks.with_task(inputs)
-        in_numpy = policy.spec.plain
-        with nullcontext() if in_numpy or len(state) > FEW_ROWS else one_torch_thread():
+        with self._threads(state):
             action = policy.greedy(inputs, state) if random is None else policy.act(inputs, random, state).action
         sent = policy.to_env(action)
         memory.add_actions(sent, decided=not no_decision)
         chosen = self._encode(sent)
         return single_action(next(iter(split_columns(policy.spec.action, chosen)))) if single else chosen
+
+    def value(self, observation: Any, *, reward: Any = None, action_mask: Any = None, no_decision: bool = False) -> Any:
+        """Return the value of an observation: the discounted return that the training estimated from there on.
+
+        It is in units of the reward that was learned from, with `reward_scale` and `clip_rewards`. PPO, A2C and IMPALA
+        have a critic for it; with DQN it is the value of the best allowed choice. With a memory, the value is that of
+        the observation as the next one of the episode, and the memory does not change: call the policy afterwards.
+
+        Args:
+            observation: as in a call, for one env or for N.
+            reward: as in a call.
+            action_mask: as in a call.
+            no_decision: as in a call.
+
+        Returns:
+            A float for one env, or [N] for N envs.
+
+        Raises:
+            TypeError: the policy has no values of observations.
+            ValueError: as a call.
+            NetworkFailed: the network returned NaN or infinity.
+        """
+        policy, critic = self.acting_policy, self._critic
+        takes_best = policy.spec.distribution == "epsilon_greedy"
+        if not takes_best and (critic is None or critic.network is None):
+            raise _no_values(self.trained.algorithm, learns_from_replay=not policy.spec.records_log_prob)
+        inputs, state, single = self._next_inputs(observation, reward, action_mask, no_decision=no_decision)
+        with self._threads(state):
+            if takes_best or critic is None:
+                values = policy.parameters(inputs, state).max(axis=1)
+            else:
+                values = critic.values(inputs, state, no_decision=no_decision)
+        require_finite(values)
+        return float(values[0]) if single else values
+
+    def distribution(self, observation: Any, *, reward: Any = None, action_mask: Any = None) -> PolicyDistribution:
+        """Return how the policy samples its action: the probabilities of choices, and Gaussians of continuous numbers.
+
+        As with `value`, the memory does not change. In the warm-up of a replay, sampled actions are uniform instead.
+
+        Args:
+            observation: as in a call, for one env or for N.
+            reward: as in a call.
+            action_mask: as in a call.
+
+        Raises:
+            TypeError: the policy has no probabilities: that of DQN and of TD3.
+            ValueError: as a call.
+            NetworkFailed: the network returned NaN or infinity.
+        """
+        policy = self.acting_policy
+        if policy.spec.distribution in ("epsilon_greedy", "deterministic"):
+            raise TypeError(
+                f"this policy of {self.trained.algorithm} has no probabilities: it takes the best action, and explores "
+                "at random while it is trained"
+            )
+        inputs, state, single = self._next_inputs(observation, reward, action_mask)
+        with self._threads(state):
+            parameters = policy.parameters(inputs, state)
+        require_finite(parameters)
+        found = distribution_of(policy, parameters)
+        return found.of_one() if single else found
+
+    def _next_inputs(
+        self, observation: Any, reward: Any, action_mask: Any, *, no_decision: bool = False
+    ) -> tuple[Tree, F32, bool]:
+        """Return the inputs of the network and its state for the next observation, without a change of the memory.
+
+        Also return whether the observation was that of one env. Arguments and errors are as in `__call__`.
+        """
+        leaves, single = self._with_allowed(observation, action_mask, no_decision=no_decision)
+        # The copy of a memory also draws the same task variable as the next call.
+        memory, tasks = deepcopy(
+            (self._memory_of(_envs_of(leaves)), self._tasks), {id(self.acting_policy): self.acting_policy}
+        )
+        inputs = memory.inputs(leaves, reward)
+        return inputs if tasks is None else tasks.with_task(inputs), memory.state, single
+
+    def _with_allowed(self, observation: Any, action_mask: Any, *, no_decision: bool) -> tuple[Tree, bool]:
+        """Return the result of `leaves`, with a mask that allows a choice; arguments and errors as in `__call__`."""
+        leaves, single = self.leaves(observation, action_mask)
+        if (mask := self.acting_policy.spec.mask) is not None:
+            if no_decision:
+                leaves[mask] = with_choices(leaves[mask], self.acting_policy.spec.action.nvec)
+            require_choice(leaves[mask], self.acting_policy.spec.action.nvec)
+        return leaves, single
+
+    def _threads(self, state: F32) -> AbstractContextManager[None]:
+        """Return the context in which the network of these columns is computed."""
+        in_numpy = self.acting_policy.spec.plain
+        return nullcontext() if in_numpy or len(state) > FEW_ROWS else one_torch_thread()
 
     def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
         """Return the env's leaves, [N, *shape] by name, and whether the observation was that of one env.
@@ -206,10 +296,10 @@ class LoadedPolicy:
         return self._encode(self.acting_policy.to_env(action))
 
     def _memory_of(self, envs: int) -> EpisodeMemory:
-        """Return the memory of N envs. It is kept between calls, until `reset`."""
+        """Return the memory of N envs: that of the calls before, or a new one."""
         memory = self._memory
         if memory is None or not (self.remembers or len(memory.state) == envs):
-            memory = self._memory = EpisodeMemory(self.acting_policy.spec, envs)
+            memory = EpisodeMemory(self.acting_policy.spec, envs)
         if len(memory.state) != envs:
             raise ValueError(
                 f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: "
@@ -225,6 +315,18 @@ class LoadedPolicy:
 def _envs_of(leaves: Tree) -> int:
     """Return N of leaves [N, *shape] by name."""
     return len(next(iter(leaves.values())))
+
+
+def _no_values(algorithm: str, *, learns_from_replay: bool) -> TypeError:
+    """Return the error for a policy that has no values of observations."""
+    if learns_from_replay:
+        why = "its critics give values of actions, which only its training needs"
+    else:
+        why = (
+            "its weights have no critic of offbeat's. Those of a checkpoint of a run have one; a snapshot of a league, "
+            "and a policy of the hub, are without it"
+        )
+    return TypeError(f"this policy of {algorithm} has no values of observations, because {why}")
 
 
 def _wrong_argument(others: Mapping[str, object], random: object) -> TypeError:

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from offbeat.api.playing.load import chosen_policy, loaded_from
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.config.arguments import checked
@@ -186,7 +184,5 @@ def _kept(run: GivenPath, *, trust_code: bool) -> dict[str, dict[int, LoadedPoli
 
 def _probabilities(loaded: LoadedPolicy, world: Any, state: Any) -> dict[int, float]:
     """Return the probability of each legal action at a state of OpenSpiel (`pyspiel.State`)."""
-    leaves, _ = loaded.leaves(world.observation_at(state, state.current_player()))
-    logits = loaded.acting_policy.parameters(leaves)[0].astype(np.float64)
-    weights = np.exp(logits - logits.max())
-    return {action: float(weights[action] / weights.sum()) for action in state.legal_actions()}
+    probabilities = loaded.distribution(world.observation_at(state, state.current_player())).probabilities
+    return {action: float(probabilities[action]) for action in state.legal_actions()}
