@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -86,11 +86,16 @@ def test_the_runtime_of_the_page_about_extensions_trains(tmp_path, monkeypatch, 
 
 
 def evaluator_here(
-    plan: EvaluationPlan, _config: Config, reporting: Reporting, main_thread: MainThreadWatch, **_: object
+    plan: EvaluationPlan,
+    _config: Config,
+    reporting: Reporting,
+    main_thread: MainThreadWatch,
+    on_endless: Callable[[int], None],
+    **_: object,
 ) -> Evaluator:
     """Evaluate two episodes, as with evaluator=inline: each evaluator process takes half a second to start."""
     plan = replace(plan, run=replace(plan.run, eval_episodes=2))
-    return InlineEvaluator(plan, main_thread.env_calls(reporting.notify))
+    return InlineEvaluator(plan, main_thread.env_calls(reporting.notify), on_endless)
 
 
 def run_commands(block: Block, folder: Path) -> None:

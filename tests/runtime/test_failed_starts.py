@@ -121,7 +121,7 @@ def test_an_evaluator_that_cannot_be_made_leaves_nothing_open(parts, monkeypatch
     monkeypatch.setattr(Bell, "make_several", fail)
     before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
-        ProcessEvaluator(plan, config, REPORTING, cores={0}, threads=1, concurrent=False)
+        ProcessEvaluator(plan, config, REPORTING, lambda _: None, cores={0}, threads=1, concurrent=False)
     assert open_descriptors() == before
 
 

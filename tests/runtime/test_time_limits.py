@@ -14,9 +14,10 @@ from tests.support.runs import offbeat, weights_of
 from offbeat.api.playing.load import load
 from offbeat.api.resume import resume
 from offbeat.api.train import Run, train
+from offbeat.core.tasks import TaskSample, Trials
 from offbeat.envs.make import make_envs
 from offbeat.envs.testing.known_values import RING
-from offbeat.runtime.loop.time_limit_warning import LONG, TimeLimitWarning
+from offbeat.runtime.loop.time_limit_warning import LONG, EndlessEpisodes, TimeLimitWarning
 
 CLIFF = "CliffWalking-v1"
 ENDLESS = "time_limits/Ring-v0"
@@ -111,6 +112,44 @@ def test_training_warns_once_about_an_env_without_a_time_limit(tmp_path):
     warning = "warning: CliffWalking-v1 has no time limit that is known, and only 0 episodes have ended in "
     assert log(run).count(warning) == 1
     assert "pass --set max_episode_steps=N" in log(run)
+
+
+@pytest.mark.parametrize("evaluator", ["process", "inline"])
+def test_an_evaluation_in_which_no_episode_ends_warns_about_the_missing_time_limit(tmp_path, evaluator):
+    """The run is far too short for the warning about its training."""
+    limits: dict[str, Any] = {"eval_episodes": 2, "eval_max_episode_steps": LONG + 1}
+    run = run_of(tmp_path / "run", evaluator=evaluator, eval_every=120, **limits)
+    found = f"no time limit that is known, and no episode of an evaluation has ended in {LONG} env steps of each env"
+    assert log(run).count(f"warning: {ENDLESS} has {found}") == 1
+    assert run.metrics["evaluations"] == 2
+
+
+@pytest.mark.parametrize(
+    ("calls", "ended", "trials", "says"),
+    [
+        (LONG - 1, 0, None, []),
+        (LONG + 5, 0, None, [LONG]),
+        (LONG + 5, 1, None, []),
+        (LONG + 5, 0, Trials(TaskSample(0, 1, 1), 2), []),
+        (3 * LONG, 0, Trials(TaskSample(0, 1, 1), 2), [3 * LONG]),
+    ],
+)
+def test_an_evaluation_is_long_if_each_episode_of_a_trial_could_be(calls, ended, trials, says):
+    told: list[int] = []
+    check = EndlessEpisodes(trials, told.append)
+    for _ in range(calls):
+        check(ended)
+    assert told == says
+
+
+def test_a_known_time_limit_or_an_earlier_warning_silences_the_one_about_an_evaluation():
+    told: list[str] = []
+    for env, expected in (("Pendulum-v1", 0), (CLIFF, 1)):
+        warning = TimeLimitWarning(make_envs(env, 1, seed=0).spec, 2, told.append)
+        for _ in range(2):
+            warning.warn_of_evaluation(LONG)
+        warning.check(2 * LONG, 0)
+        assert len(told) == expected
 
 
 @pytest.mark.parametrize(

@@ -396,7 +396,7 @@ def test_an_env_that_cannot_be_made_for_an_evaluation_in_the_process_of_the_lear
 def test_an_error_of_the_run_is_no_failure_of_the_evaluation_in_its_process():
     parts = build(resolve("ppo", "CartPole-v1", flags=SMALL))
     plan = EvaluationPlan(parts.config.run, parts.config.env, (EvaluatedPolicy("default", parts.policy.spec),))
-    evaluator = InlineEvaluator(plan, UNWATCHED)
+    evaluator = InlineEvaluator(plan, UNWATCHED, lambda _env_steps: None)
     parts.policy.learner.publish(0)
     evaluator.start({"default": parts.policy.weights.read(0)})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from offbeat.runtime.children.child_main import ChildContext
 from offbeat.runtime.children.launch import LaunchSpec, prepare_process
 from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
+from offbeat.runtime.loop.time_limit_warning import EndlessEpisodes
 from offbeat.workers.episodes import Evaluation
 
 
@@ -98,7 +100,8 @@ def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
         for name, policy in policies.items():
             policy.load(shared.vectors[name].copy())
         attempt = launch.attempt if number == launch.number else 0
-        evaluation = plan.evaluate(policies, child.closing, attempt=attempt, watch=deadline)
+        find_endless = EndlessEpisodes(plan.trials, partial(child.report, "endless"))
+        evaluation = plan.evaluate(policies, child.closing, attempt=attempt, watch=deadline, on_step=find_endless)
         seconds, waited_s = monotonic() - started + closing_s, waited_for_core_s() - waited
         child.report("evaluated", EvaluatorReport(number, evaluation, seconds, waited_s))
         shared.next[0][0] = number + 1

@@ -31,6 +31,7 @@ from offbeat.runtime.evaluation.evaluator_process import (
     evaluator_board_slabs,
 )
 from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.loop.time_limit_warning import EndlessEpisodes
 from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.workers.episodes import Evaluation
 
@@ -85,9 +86,10 @@ class InlineEvaluator:
     concurrent = False
     restarts = 0
 
-    def __init__(self, plan: EvaluationPlan, watch: EnvCallWatch) -> None:
-        """Make the policies. `watch` is that of the env calls."""
+    def __init__(self, plan: EvaluationPlan, watch: EnvCallWatch, on_endless: Callable[[int], None]) -> None:
+        """Make the policies. `watch` is that of the env calls; `on_endless` as for `make_evaluator`."""
         self._plan, self._policies, self._watch = plan, plan.make_policies(), watch
+        self._on_endless = on_endless
 
     def start(self, vectors: Vectors) -> None:
         for name, policy in self._policies.items():
@@ -95,10 +97,12 @@ class InlineEvaluator:
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it evaluates to the end
         started, is_in_run = monotonic(), False
+        find_endless = EndlessEpisodes(self._plan.trials, self._on_endless)
 
-        def call_run(_ended: int) -> None:
+        def call_run(ended: int) -> None:
             nonlocal is_in_run
             is_in_run = True
+            find_endless(ended)
             on_step()
             is_in_run = False
 
@@ -128,6 +132,7 @@ class ProcessEvaluator:
         plan: EvaluationPlan,
         config: Config,
         reporting: Reporting,
+        on_endless: Callable[[int], None],
         *,
         cores: set[int],
         threads: int,
@@ -139,6 +144,7 @@ class ProcessEvaluator:
             plan: the plan of the evaluations.
             config: the config of the run.
             reporting: is notified of restarts, and of the process.
+            on_endless: as for `make_evaluator`.
             cores: cores that the process may use: those of this one before the learner was pinned to some of them.
             threads: number of threads for BLAS and torch.
             concurrent: whether the learner continues during an evaluation; the process then has a higher niceness.
@@ -164,6 +170,7 @@ class ProcessEvaluator:
             work="evaluation",
             changes_result=False,
         )
+        self._on_endless = on_endless
         self._results: list[EvaluatorReport] = []
         self._started = 0.0
 
@@ -204,7 +211,10 @@ class ProcessEvaluator:
         )
 
     def _on_report(self, report: Report) -> None:
-        self._results.append(report.content)
+        if report.kind == "endless":
+            self._on_endless(report.content)
+        else:
+            self._results.append(report.content)
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
         deadline = monotonic() + seconds
@@ -242,6 +252,7 @@ def make_evaluator(
     config: Config,
     reporting: Reporting,
     main_thread: MainThreadWatch,
+    on_endless: Callable[[int], None],
     *,
     cores: set[int],
     threads: int,
@@ -249,15 +260,18 @@ def make_evaluator(
 ) -> Evaluator:
     """Make the evaluator of a run. It evaluates in this process if code cannot be sent to another one.
 
-    `main_thread` watches this process; the other arguments are those of `ProcessEvaluator`.
+    `main_thread` watches this process. `on_endless` is called once in an evaluation in which no episode ends for long,
+    with the env steps of each env. The other arguments are those of `ProcessEvaluator`.
     """
     if config.run.evaluator == "inline":
         remedy = ". With --set evaluator=process it would not stop the run"
-        return InlineEvaluator(plan, main_thread.env_calls(reporting.notify, remedy))
+        return InlineEvaluator(plan, main_thread.env_calls(reporting.notify, remedy), on_endless)
     try:
-        return ProcessEvaluator(plan, config, reporting, cores=cores, threads=threads, concurrent=concurrent)
+        return ProcessEvaluator(
+            plan, config, reporting, on_endless, cores=cores, threads=threads, concurrent=concurrent
+        )
     except NotSendable as error:
         reporting.notify(
             f"evaluations run in the learner's process, where an env that hangs stops the run: {error.reason}"
         )
-        return InlineEvaluator(plan, main_thread.env_calls(reporting.notify))
+        return InlineEvaluator(plan, main_thread.env_calls(reporting.notify), on_endless)

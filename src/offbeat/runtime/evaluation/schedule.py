@@ -272,9 +272,13 @@ class Evaluations:
 
 
 def make_evaluations(
-    parts: Parts, services: RunServices, saving: Saving, expected_s: Callable[[Counters], float]
+    parts: Parts,
+    services: RunServices,
+    saving: Saving,
+    expected_s: Callable[[Counters], float],
+    on_endless: Callable[[int], None],
 ) -> Evaluations:
-    """Make the schedule of a run from its settings: see `Evaluations`."""
+    """Make the schedule of a run from its settings: see `Evaluations`, and `make_evaluator` for `on_endless`."""
     config, policies = parts.config, parts.policies
     exact, cores = config.runtime.lag == "exact", usable_core_numbers()  # the learner is not pinned yet
     is_free = not exact and not config.runtime.entry.runs_in_order
@@ -288,6 +292,7 @@ def make_evaluations(
             config,
             services.reporting,
             parts.main_thread,
+            on_endless,
             cores=cores,
             threads=parts.blas_threads,
             concurrent=concurrent,

@@ -43,7 +43,7 @@ class RunMetrics:
         self._expectation = services.expectation
         self._compared = ""
         """The expectation of auto layout beside what was measured, at the end of the run."""
-        self._time_limit = TimeLimitWarning(parts.env_spec, parts.config.envs, services.notify)
+        self.time_limit = TimeLimitWarning(parts.env_spec, parts.config.envs, services.notify)
         self._exact = parts.config.runtime.lag == "exact"
         self._before = Counters()
         """Counters at the resume; of a new run, zeros."""
@@ -112,7 +112,7 @@ class RunMetrics:
         """Write a metrics line and call the callbacks. The arguments are those of `Recorder.line`."""
         self._line_at = counters.wall_time_s
         self.line = self._known = self.recorder.line(counters, timings, ends_period=ends_period)
-        self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
+        self.time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
         self.recorder.add_callback_metrics(self._observer.metrics_written(self.line), self._observer.owner_of)
 
     def conclude(self, counters: Counters) -> None:

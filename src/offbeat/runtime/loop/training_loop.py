@@ -46,7 +46,9 @@ class TrainingLoop(ABC):
         self._observer = services.observer
         self.metrics = RunMetrics(parts, services, workforce.workers.spent)
         self.saving = Saving(parts, services)
-        self.evaluations = make_evaluations(parts, services, self.saving, self.metrics.expected_evaluation_s)
+        self.evaluations = make_evaluations(
+            parts, services, self.saving, self.metrics.expected_evaluation_s, self.metrics.time_limit.warn_of_evaluation
+        )
         self.counters = Counters()
         self.ending: Ending | None = None
         self._planned_ending: Ending | None = None
