@@ -15,10 +15,10 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import PlainTable
 from offbeat.core.images import reduced
-from offbeat.core.types import ActionSpec, Leaf
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.checking.check import check_env
 from offbeat.envs.make import make_envs
-from offbeat.envs.observations import image_notes, observation_leaves
+from offbeat.envs.observations import image_notes, observation_leaves, stacked
 from offbeat.envs.writers import observation_writer
 
 COIN = ActionSpec("discrete", (), (2,))
@@ -127,6 +127,14 @@ def test_an_image_of_another_shape_than_its_space_is_an_error():
     write = observation_writer(space, [leaf], [np.zeros(leaf.shape, np.uint8)])
     with pytest.raises(ValueError, match=re.escape("shape (48, 64) where its space declares (48, 64, 3)")):
         write(np.zeros((48, 64), np.uint8))
+
+
+def test_a_frame_stack_of_small_images_is_refused_with_the_smallest_size_of_images():
+    spec = EnvSpec("Test-v0", leaves_of(spaces.Box(0, 255, (12, 12, 3), np.uint8)), ActionSpec("discrete", (), (2,)), 1)
+    with pytest.raises(
+        ConfigError, match=r"it has no images of bytes \(np.uint8, 16 pixels a side or more\): omit it, or"
+    ):
+        stacked(spec, 2)
 
 
 @pytest.mark.parametrize("settings", [{"image_size": (84, 84)}, {"grayscale": True}])

@@ -68,9 +68,9 @@ def stacked(spec: EnvSpec, stack: int) -> EnvSpec:
     if stack == 1:
         return spec
     if not any(leaf.is_image for leaf in spec.observation):
-        wrap = ", or wrap the env in gymnasium.wrappers.FrameStackObservation where it is registered"
+        wrap = ", or pass a function as the env that wraps it in gymnasium.wrappers.FrameStackObservation"
         raise ConfigError(
-            f"frame_stack is {stack}, which is not supported by {spec.id} because it has no images: omit it"
+            f"frame_stack is {stack}, which is not supported by {spec.id} because it has {_NO_IMAGES}: omit it"
             f"{'' if spec.agents else wrap}"
         )
     leaves = tuple(replace(leaf, stack=stack) if leaf.is_image else leaf for leaf in spec.observation)
@@ -183,6 +183,7 @@ LARGE_IMAGE = 128 * 128
 """Pixels of an image above which a note recommends a smaller one."""
 USUAL_IMAGE = 84
 """Height and width of the images in that note."""
+_NO_IMAGES = f"no images of bytes (np.uint8, {SMALLEST_IMAGE} pixels a side or more)"
 
 
 def image_notes(leaves: Iterable[Leaf]) -> Iterator[tuple[str, str]]:
@@ -214,10 +215,7 @@ def _reduced_leaves(leaves: tuple[Leaf, ...], settings: EnvConfig, env_id: str) 
     given = f"image_size is {settings.image_size[0]},{settings.image_size[-1]}" if size else "grayscale is true"
     if not any(leaf.is_image for leaf in leaves):
         floats = " Its float images must be returned as bytes from 0 to 255." * any(map(_is_float_image, leaves))
-        raise ConfigError(
-            f"{given}, which is not supported by {env_id} because it has no images of bytes (np.uint8, 16 pixels a "
-            f"side or more): omit it.{floats}"
-        )
+        raise ConfigError(f"{given}, which is not supported by {env_id} because it has {_NO_IMAGES}: omit it.{floats}")
     small = tuple(
         reduced_leaf(leaf, size, grayscale=grayscale) if leaf.is_image and not leaf.is_mask else leaf for leaf in leaves
     )
