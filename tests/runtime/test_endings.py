@@ -28,6 +28,7 @@ from tests.support.runs import (
 )
 from tests.support.thorough import thorough
 
+from offbeat.api.callbacks.callback import Callback
 from offbeat.api.resume import resume
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed
 from offbeat.core.process import stop_signals
@@ -323,6 +324,20 @@ def test_a_second_signal_ends_the_run_at_once(tmp_path, monkeypatch):
     assert (run.state, run.exit_code) == ("interrupted", 130)
     assert run.reason.startswith("a second signal was received, so no checkpoint of this moment was saved: ")
     assert "env steps learned from since the last checkpoint, are lost" in run.reason
+
+
+class StopsAtTheStart(Callback):
+    """Sends two signals before anything is learned."""
+
+    def on_start(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_run_that_has_saved_all_that_it_has_learned_loses_only_the_unfinished_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(stop_signals, "REPEATED_WITHIN_S", 0.0)
+    run = small_run(tmp_path / "run", callbacks=[StopsAtTheStart()])
+    assert run.reason.endswith("no checkpoint of this moment was saved: the unfinished batch is lost")
 
 
 def test_a_save_during_a_signal_is_completed_and_no_other_is_started(tmp_path, monkeypatch):

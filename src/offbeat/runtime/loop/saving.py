@@ -120,10 +120,12 @@ class Saving:
 
     def lost(self, counters: Counters) -> str:
         """Return a message about the env steps that are lost if the run stops now, without a boundary."""
+        unsaved, batch = self.unsaved(counters), "no checkpoint of this moment was saved: the unfinished batch"
+        if not unsaved:
+            return f"{batch} is lost"
         return (
-            "no checkpoint of this moment was saved: the unfinished batch, and "
-            f"{self.unsaved(counters)} env steps learned from since the last checkpoint, are lost. With a smaller "
-            "checkpoint_every_s fewer can be lost"
+            f"{batch}, and {unsaved} env steps learned from since the last checkpoint, are lost. With a smaller "
+            "checkpoint_every fewer can be lost"
         )
 
     def save_start(self, counters: Counters, state: dict[str, Any]) -> None:
