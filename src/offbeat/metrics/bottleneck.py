@@ -100,8 +100,11 @@ def bottleneck_report(
         restarts=restarts,
     )
     bound = _bound(period, topology)
-    sentence = f"{LABELS[bound]}: {_advice(bound, period, topology)}{_inference_advice(bound, period)}"
-    sentence += _message_advice(bound, period)
+    if restarts and bound in ("actors", "lag"):
+        sentence = f"restarts: {_restart_advice(period)}"
+    else:
+        sentence = f"{LABELS[bound]}: {_ADVICE[bound](period, topology)}"
+    sentence += f"{_inference_advice(bound, period)}{_message_advice(bound, period)}"
     return BottleneckReport(bound, period.actor_wait, period.learner_wait, period.gain_max, sentence)
 
 
@@ -156,14 +159,9 @@ def _all_cores_busy(period: _Period, topology: Topology) -> bool:
     return topology.runtime.one_machine and period.cores_used >= ALL_BUSY * topology.cores
 
 
-def _advice(bound: Bottleneck, period: _Period, topology: Topology) -> str:
-    """Return what would help. An overlapped run cannot tell how fast serial is, because its times include waits for
-    cores that actors and learner share: `offbeat bench` measures that.
-    """
-    if period.restarts and bound in ("actors", "lag"):
-        times = "once" if period.restarts == 1 else f"{period.restarts} times"
-        return f"processes were restarted {times}, and the others waited {_waits(period)}: log.txt has the reasons"
-    return _ADVICE[bound](period, topology)
+def _restart_advice(period: _Period) -> str:
+    times = "once" if period.restarts == 1 else f"{period.restarts} times"
+    return f"processes were restarted {times}, and the others waited {_waits(period)}: log.txt has the reasons"
 
 
 def _waits(period: _Period) -> str:
@@ -209,7 +207,8 @@ _ADVICE: dict[Bottleneck, Callable[[_Period, Topology], str]] = {
     "machine": _machine_advice,
     "balance": _balance_advice,
 }
-"""What would help, by what limits the speed of an overlapped run."""
+"""What would help, by what limits the speed of an overlapped run. Such a run cannot tell how fast serial is, because
+its times include waits for cores that actors and learner share: `offbeat bench` measures that."""
 
 
 def _inference_advice(bound: Bottleneck, period: _Period) -> str:
