@@ -39,6 +39,11 @@ def test_every_public_function_refuses_a_number_as_its_first_argument(name: str)
         function(3, *others)
 
 
+@pytest.mark.parametrize("name", ["evaluate", "match", "plot"])
+def test_help_does_not_show_the_arguments_that_only_the_command_line_passes(name: str) -> None:
+    assert not {"on_step", "pool", "notify"} & inspect.signature(getattr(offbeat, name)).parameters.keys()
+
+
 RUN = object()
 """Stands for a run in the arguments of a call."""
 

@@ -135,8 +135,8 @@ def evaluate(
         max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
         max_steps: env steps, over all envs, after which the evaluation ends.
         trust_code: as for `load`.
-        on_step: is called with the number of episodes that have ended, and of all episodes.
-        pool: plays the episodes on a node of a cluster; None: here.
+        on_step: for the command line: is called with the number of episodes that have ended, and of all episodes.
+        pool: for the command line: plays the episodes on a node of a cluster; None: here.
 
     Raises:
         ConfigError: the run or its env cannot be loaded, is code that was not accepted, or does not fit the policy.

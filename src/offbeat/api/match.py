@@ -141,8 +141,9 @@ def match(
         greedy: take the most likely actions instead of sampling them.
         max_episode_steps: steps of the world after which a game is cut. Returns up to there count.
         trust_code: as for `load`.
-        on_step: is called with the number of games that have ended, and of all games.
-        pool: plays the games of each pair of players, in each seating, on a node of a cluster; None: here.
+        on_step: for the command line: is called with the number of games that have ended, and of all games.
+        pool: for the command line: plays the games of each pair of players, in each seating, on a node of a cluster;
+            None: here.
 
     Raises:
         ConfigError: an argument is invalid, there is only one player, the runs have different worlds, or the game has

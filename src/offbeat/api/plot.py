@@ -59,8 +59,8 @@ def plot(
         average: whether to draw the moving average of the training returns over 100 points too, as a dotted line; only
             with the return.
         title: the title; None: the algorithms and envs.
-        notify: called with a message that names the directories that are left out, the seeds that end a curve early, or
-            the characters that the font lacks; by default it is a Python warning.
+        notify: for the command line: called with a message that names the directories that are left out, the seeds that
+            end a curve early, or the characters that the font lacks; by default it is a Python warning.
 
     Returns:
         The files that were written. For runs with a league, their Elo ratings are in a second file: return-elo.png

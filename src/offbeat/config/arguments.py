@@ -87,16 +87,18 @@ _KINDS = {
 }
 """Annotation -> its kind. Arguments with other annotations are checked where they are used."""
 
-_OF_COMMANDS = ("on_step", "pool")
-"""Arguments that the command line passes, for its progress and for a cluster. Messages do not list them."""
+_OF_COMMANDS = ("on_step", "pool", "notify")
+"""Arguments that the command line passes, for its progress, its messages and a cluster. `help` and messages do not list
+them."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function: arguments of wrong names or plain types are refused before it is called.
 
-    The wrapped function raises ConfigError for them.
+    The wrapped function raises ConfigError for them. Its signature, as `help` shows it, is without `_OF_COMMANDS`.
     """
     signature = inspect.signature(function)
+    public = [parameter for name, parameter in signature.parameters.items() if name not in _OF_COMMANDS]
     kinds = {
         name: parts
         for name, parameter in signature.parameters.items()
@@ -114,6 +116,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 given.arguments[name] = _converted(signature.parameters[name], given.arguments[name], parts)
         return function(*given.args, **given.kwargs)
 
+    vars(call)["__signature__"] = signature.replace(parameters=public)
     return call
 
 
