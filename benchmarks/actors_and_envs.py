@@ -34,9 +34,9 @@ from benchmarks.works import CARTPOLE, HALF_CHEETAH
 from offbeat.config.resolve import resolve
 from offbeat.core.process.allocator import keep_freed_memory
 from offbeat.core.process.threads import set_thread_count, usable_cores
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervised import Supervised
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 ACTORS = (1, 2, 4, 8, 16, 32)

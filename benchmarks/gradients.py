@@ -24,8 +24,8 @@ from benchmarks.common import describe, installed, machine, markdown_table, publ
 from benchmarks.options import new_parser, read_options
 from offbeat.config.resolve import resolve
 from offbeat.core.process.threads import blas_kernels, set_thread_count
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 Settings = dict[str, Any]

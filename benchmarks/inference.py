@@ -30,9 +30,9 @@ from offbeat.models.acting import make_policy
 from offbeat.models.group_network import GroupNetwork
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervised import Supervised
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 WARM = 3

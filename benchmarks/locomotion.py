@@ -30,8 +30,8 @@ from offbeat.core.process.threads import set_thread_count
 from offbeat.core.seeding import stream
 from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 WEIGHTS = {

@@ -33,8 +33,8 @@ from offbeat.config.resolve import resolve
 from offbeat.core.process.allocator import keep_freed_memory
 from offbeat.core.process.threads import set_thread_count
 from offbeat.envs.testing.worlds import CartPoles
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 SINGLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"

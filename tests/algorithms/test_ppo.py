@@ -23,7 +23,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.published import published_layout
-from offbeat.runtime.children.reporting import Reporting
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import build
 from offbeat.runtime.serial import SerialActing
 

@@ -29,11 +29,11 @@ from offbeat.cli import main
 from offbeat.cli.train import RunArguments
 from offbeat.config.config import Config
 from offbeat.metrics.bottleneck import LABELS
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.evaluation import schedule
 from offbeat.runtime.evaluation.evaluators import Evaluator, InlineEvaluator
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.main_thread import MainThreadWatch
+from offbeat.runtime.reporting import Reporting
 
 OWN = ("my_env", "own_algorithm", "own_replay_algorithm", "own_encoder")
 """Modules of the user's, which pages speak of."""

@@ -19,12 +19,12 @@ from offbeat.core.types import Field
 from offbeat.memory.arena import SharedArena
 from offbeat.runtime import assembly
 from offbeat.runtime.board import Bell
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.evaluation.evaluators import ProcessEvaluator
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.hogwild import parts as parts_of_workers
 from offbeat.runtime.learners import processes
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 REPORTING = Reporting(lambda _text, _details="": None, lambda _role, _children: None)

@@ -19,9 +19,9 @@ from offbeat.core.errors import ConfigError
 from offbeat.envs.testing.games import PLAYERS, RockPaperScissors
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.loop.paced_workforce import PacedWorkforce
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"

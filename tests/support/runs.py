@@ -33,9 +33,9 @@ from offbeat.core.field_definitions import hints_of
 from offbeat.core.process.stop_signals import REPEATED_WITHIN_S
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.evaluation.evaluators import InlineEvaluator
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.serial import SerialActing
 

@@ -15,9 +15,9 @@ from offbeat.config.importing import import_modules
 from offbeat.config.resolve import resolve
 from offbeat.core.types import Tree
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervised import Supervised
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import acting_of, build
 
 ENVS = ("tests.sample_envs.run_envs",)

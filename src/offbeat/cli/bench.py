@@ -17,7 +17,7 @@ from offbeat.core.messages import once
 from offbeat.core.printing import print_text
 
 if TYPE_CHECKING:
-    from offbeat.runtime.children.reporting import Notify
+    from offbeat.runtime.reporting import Notify
     from offbeat.tuning.chosen_layout import ChosenLayout
 
 

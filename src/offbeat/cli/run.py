@@ -183,7 +183,7 @@ class _ExperimentCommand:
         for trial in experiment.trials:
             for session in experiment.sessions(trial):
                 status = session.status()
-                if status != "finished" and experiment.is_pruned(trial):
+                if status != "finished" and experiment.pruned(trial):
                     print(f"{session.name}: skip, its trial was pruned")
                     continue
                 print(f"{session.name}: {actions[status]}")

@@ -179,16 +179,15 @@ class ExperimentDirectory:
         """
         file = self._pruned_file(trial)
         if trial.number not in self._pruned and file.exists():
-            remedy = "delete it, so that the trial goes on"
             try:
-                self._pruned[trial.number] = build(Pruned, read_json(file, LARGEST_RECORD), str(file), remedy)
-            except ValueError as error:
-                raise ConfigError(f"{file} {error}: {remedy}") from None
+                self._pruned[trial.number] = build(Pruned, read_json(file, LARGEST_RECORD), str(file))
+            except (ValueError, ConfigError):
+                raise ConfigError(f"{file} was changed: delete it, so that the trial goes on") from None
         return self._pruned.get(trial.number)
 
     def write_pruned(self, trial: Trial, pruned: Pruned) -> None:
         """Save that a trial was pruned, and why."""
-        replace_file(self._pruned_file(trial), (json.dumps(asdict(pruned)) + "\n").encode(), synced=False)
+        replace_file(self._pruned_file(trial), (json.dumps(asdict(pruned)) + "\n").encode())
 
     def _pruned_file(self, trial: Trial) -> Path:
         return self.folder(trial) / "pruned.json"

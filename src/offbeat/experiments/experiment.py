@@ -44,7 +44,7 @@ class ExperimentResult:
     """The result of `Experiment.run`."""
 
     exit_code: int
-    """0: all sessions are finished; 1: a session failed; 130: stopped by a signal."""
+    """0: all sessions are finished or pruned; 1: a session failed; 130: stopped by a signal."""
     counts: JobCounts
     failed: tuple[JobOutcome, ...]
     rows: tuple[TableRow, ...]
@@ -144,7 +144,7 @@ class Experiment:
             wait_until_free(sessions, view, stops)
             self.directory.write_record(self.spec, self._text)
             finished = sum(session.status() == "finished" for session in sessions)
-            pruned = sum(session.status() != "finished" and self.is_pruned(session.trial) for session in sessions)
+            pruned = sum(len(self._left(trial)) for trial in self.trials if self.directory.pruned(trial))
             pool = Pool(launcher, view, stops, JobCounts(self.total, finished, pruned=pruned))
             view.start()
             try:
@@ -162,26 +162,29 @@ class Experiment:
         return ExperimentResult(exit_code, pool.counts, pool.failed, rows)
 
     def _run(self, pool: Pool, stops: StopSignals, view: JobsView) -> None:
+        prunes = self.spec.search is not None and self.spec.search.prune_after is not None
+        queue = PruningQueue(self.spec, self.directory, pool.count, view.message) if prunes else None
         for trials in self._batches():
             for trial in trials:
                 self.directory.write_trial(trial)
-            left = [trial for trial in trials if not self.is_pruned(trial)]
-            sessions = [s for trial in left for s in self.sessions(trial) if s.status() != "finished"]
-            if self._prunes:
-                pool.run_from(PruningQueue(sessions, self.trials, self.spec, self.directory, pool.count, view.message))
-            else:
+            left = [trial for trial in trials if self.pruned(trial) is None]
+            sessions = [session for trial in left for session in self._left(trial)]
+            if queue is None:
                 pool.run(sessions)
+            else:
+                queue.add(trials, sessions)
+                pool.run_from(queue)
             if stops.requested:
                 return
 
-    @property
-    def _prunes(self) -> bool:
-        """Whether trials are pruned."""
-        return self.spec.search is not None and self.spec.search.prune_after is not None
+    def pruned(self, trial: Trial) -> Pruned | None:
+        """Return why a trial was pruned: its sessions that are not finished do not go on. None if it was not."""
+        pruned = self.directory.pruned(trial)
+        return pruned if pruned and self._left(trial) else None
 
-    def is_pruned(self, trial: Trial) -> bool:
-        """Whether a trial was pruned: its sessions that are not finished do not go on."""
-        return self.directory.pruned(trial) is not None
+    def _left(self, trial: Trial) -> list[Session]:
+        """Return the sessions of a trial that are not finished."""
+        return [session for session in self.sessions(trial) if session.status() != "finished"]
 
     def _batches(self) -> Iterator[list[Trial]]:
         """Yield trials that can run at the same time: all, or single ones if Optuna chooses the next trial."""
@@ -230,7 +233,7 @@ class Experiment:
         """Return the mean final return of a trial, or why it was pruned; None if a session has failed, or has no return
         of this kind.
         """
-        if (pruned := self.directory.pruned(trial)) is not None:
+        if (pruned := self.pruned(trial)) is not None:
             return pruned
         sessions = self.sessions(trial)
         results = [result_of(session, None, kind, finished=session.status() == "finished") for session in sessions]
@@ -243,18 +246,15 @@ class Experiment:
         names = {outcome.job.name for outcome in failed}
         kind, target = self._return_kind(), self.spec.target_return
         with defer_signals():  # a second signal ends the command after the report
+            pruned = [self.pruned(trial) for trial in self.trials]
             rows = tuple(
-                row_of(self.sessions(trial), names, target, kind, self._pruning(trial)) for trial in self.trials
+                row_of(self.sessions(trial), names, target, kind, why, with_pruning=any(pruned))
+                for trial, why in zip(self.trials, pruned, strict=True)
             )
             if rows:
                 write_table(rows, self.directory.csv, self.directory.markdown)
             plot_experiment(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
         return rows
-
-    def _pruning(self, trial: Trial) -> TableRow:
-        """Return the columns of the table about the pruning of a trial; none if no trial is pruned."""
-        pruned = self.directory.pruned(trial)
-        return {"pruned_after": None if pruned is None else pruned.env_steps} if self._prunes else {}
 
 
 def _examples(spec: Spec, search: Search) -> list[Trial]:

@@ -32,15 +32,16 @@ def require_prunable(spec: Spec, configs: Sequence[Config]) -> None:
             f"{counted(spec.search.combinations, 'trial')} on each env: leave it out, or search more"
         )
     for run in (config.run for config in configs):
-        if not run.evaluation_interval:
+        if not (every := run.evaluation_interval):
             raise ConfigError(
                 f"{spec.where}: prune_after compares evaluations, and eval_every is 0, so there are none: leave one of "
                 "them out"
             )
-        if after >= (steps := min(run.steps, run.stop_at or run.steps)):
+        steps = min(run.steps, run.stop_at or run.steps)
+        if after > (last := (steps - 1) // every * every):
             raise ConfigError(
-                f"{spec.where}: prune_after is {after:,}, and a session ends after {steps:,} env steps: lower it, or "
-                "leave it out"
+                f"{spec.where}: prune_after is {after:,}, but before its end, after {steps:,} env steps, a session is "
+                f"{f'last evaluated after {last:,}' if last else 'not evaluated'}: lower prune_after or eval_every"
             )
 
 
@@ -48,8 +49,6 @@ class PruningQueue:
     """Sessions that start one after the other, until their trial is pruned. A schedule for `Pool.run_from`.
 
     Args:
-        sessions: the sessions that start, in this order.
-        trials: all trials so far, with which each one is compared.
         spec: the spec, which has `prune_after`.
         directory: the directory of the experiment.
         count: is called with the outcome of a session that does not start.
@@ -58,8 +57,6 @@ class PruningQueue:
 
     def __init__(
         self,
-        sessions: Sequence[Session],
-        trials: Sequence[Trial],
         spec: Spec,
         directory: ExperimentDirectory,
         count: Callable[[JobOutcome], None],
@@ -68,16 +65,32 @@ class PruningQueue:
         assert spec.search is not None
         assert spec.search.prune_after is not None
         self._after = spec.search.prune_after
-        self._waiting, self._trials, self._spec, self._directory = deque(sessions), trials, spec, directory
-        self._count, self._notify = count, notify
+        self._spec, self._directory, self._count, self._notify = spec, directory, count, notify
+        self._waiting = deque[Session]()
+        self._begun: dict[int, Trial] = {}
+        """Trials with which others are compared: those that have started."""
+        self._final: dict[int, list[Evaluated]] = {}
+        """Number of a trial -> its sessions, if no evaluation will follow."""
+        self._seen: dict[str, int] = {}
+        """Name of a session -> evaluations that it had at the last look, or when it started."""
+        self._damaged = set[str]()
         self._next_check_s = 0.0
-        self._checked: dict[str, int] = {}
-        """Name of a session -> evaluations that it had when its trial was last checked."""
+
+    def add(self, trials: Sequence[Trial], sessions: Sequence[Session]) -> None:
+        """Add trials, and those of their sessions that shall run."""
+        waiting = {session.name for session in sessions}
+        for trial in trials:
+            if any(session.name not in waiting or session.run.path.exists() for session in self._sessions(trial)):
+                self._begun[trial.number] = trial
+                self._evaluated(trial)  # before anything runs: the files of many trials take a while
+        self._waiting += sessions
 
     def prepare_next(self) -> Job | None:
         while self._waiting:
             session = self._waiting.popleft()
             if self._directory.pruned(session.trial) is None:
+                self._begun[session.trial.number] = session.trial
+                self._seen[session.name] = _evaluations(session)
                 return session
             self._count(JobOutcome(session, "pruned", "it does not start"))
         return None
@@ -89,38 +102,62 @@ class PruningQueue:
         return False
 
     def prune(self, running: Sequence[Job]) -> list[Job]:
-        """Prune the trials whose newest evaluations are too low; return their running sessions."""
+        """Prune the trials whose newest evaluations are too low; return the running sessions of all pruned trials."""
         if time.monotonic() < self._next_check_s:
             return []
         self._next_check_s = time.monotonic() + _CHECK_S
         sessions = [job for job in running if isinstance(job, Session)]
-        evaluations = {session.name: session.last_line().get("evaluations", 0) for session in sessions}
-        changed = {s.trial.number: s.trial for s in sessions if evaluations[s.name] != self._checked.get(s.name, 0)}
-        self._checked |= evaluations
-        pruned = {number for number, trial in changed.items() if self._prune(trial)}
-        return [session for session in sessions if session.trial.number in pruned]
+        for session in sessions:
+            evaluations = _evaluations(session)
+            if evaluations != self._seen.get(session.name):
+                self._seen[session.name] = evaluations
+                self._compare(session)
+        return [session for session in sessions if self._directory.pruned(session.trial) is not None]
 
-    def _prune(self, trial: Trial) -> bool:
-        """Prune a trial if its return is too low; return whether it is."""
-        if self._directory.pruned(trial) is not None:
-            return False  # its sessions are ending
-        others = [other for other in self._trials if other.env == trial.env and other.number != trial.number]
-        found = verdict(self._evaluated(trial), [self._evaluated(other) for other in others], self._after)
-        if found is None:
-            return False
-        self._directory.write_pruned(trial, found)
-        self._notify(f"{trial.name} is pruned: {reason_of(found)}")
-        return True
+    def _compare(self, session: Session) -> None:
+        """Prune the trial of a session if its return at the newest evaluation of this session is too low."""
+        trial = session.trial
+        env_steps = self._evaluated_session(session, ended=False).env_steps
+        if env_steps < self._after or self._directory.pruned(trial) is not None:
+            return
+        others = [other for other in self._begun.values() if other.env == trial.env and other.number != trial.number]
+        found = verdict(self._evaluated(trial), [self._evaluated(other) for other in others], env_steps)
+        if found is not None:
+            self._directory.write_pruned(trial, found)
+            self._notify(f"{trial.name} is pruned: {reason_of(found)}")
+
+    def _sessions(self, trial: Trial) -> list[Session]:
+        return self._directory.sessions(self._spec, trial)
 
     def _evaluated(self, trial: Trial) -> list[Evaluated]:
+        """Return the evaluations of all sessions of a trial."""
+        if trial.number in self._final:
+            return self._final[trial.number]
         pruned = self._directory.pruned(trial) is not None
-        sessions = self._directory.sessions(self._spec, trial)
-        return [Evaluated(evaluations_of(session), pruned or session.status() == "finished") for session in sessions]
+        ended = [(session, pruned or session.status() == "finished") for session in self._sessions(trial)]
+        evaluated = [self._evaluated_session(session, ended=has_ended) for session, has_ended in ended]
+        if all(has_ended for _, has_ended in ended) and not pruned:  # the sessions of a pruned one may still save
+            self._final[trial.number] = evaluated
+        return evaluated
+
+    def _evaluated_session(self, session: Session, *, ended: bool) -> Evaluated:
+        try:
+            return Evaluated(evaluations_of(session), ended)
+        except ConfigError as error:
+            if session.name not in self._damaged:
+                self._damaged.add(session.name)
+                self._notify(f"{session.name} is not compared with others: {error}")
+            return Evaluated((), ended)
+
+
+def _evaluations(session: Session) -> int:
+    """Return how many evaluations a session has had."""
+    return int(session.last_line().get("evaluations", 0))
 
 
 def reason_of(pruned: Pruned) -> str:
     """Return why a trial was pruned, as a message says it."""
     return (
-        f"its best return after {compact(pruned.env_steps)} env steps is {rounded(pruned.best_return)}, and the median "
+        f"its best return up to {compact(pruned.env_steps)} env steps is {rounded(pruned.best_return)}, and the median "
         f"of {pruned.others} others is {rounded(pruned.median)}"
     )

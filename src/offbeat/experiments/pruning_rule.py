@@ -1,9 +1,9 @@
 """When a trial is pruned: the median stopping rule of Google Vizier (Golovin et al., 2017, section 3.2.2).
 
-A trial is compared with the other trials on its env, at the env steps of its newest evaluation. Of each, the best
-evaluation up to there counts. A trial that has ended keeps its best one, so that later trials are compared with all
-earlier ones, and not only with those that were good enough to go on. Vizier averages the returns of the others in place
-of taking the best one.
+A trial is compared with the other trials on its env, at the env steps of an evaluation. Of each, the best evaluation up
+to there counts. A trial that has ended keeps its best one, so that later trials are compared with all earlier ones, and
+not only with those that were good enough to go on. Vizier averages the returns of the others in place of taking the
+best one.
 """
 
 from __future__ import annotations
@@ -49,21 +49,19 @@ class Evaluated:
         return max(known) if known and (self.ended or self.env_steps >= env_steps) else None
 
 
-def verdict(trial: Sequence[Evaluated], others: Sequence[Sequence[Evaluated]], after: int) -> Pruned | None:
-    """Return why a trial is pruned at its newest evaluations; None if it goes on.
+def verdict(trial: Sequence[Evaluated], others: Sequence[Sequence[Evaluated]], env_steps: int) -> Pruned | None:
+    """Return why a trial is pruned; None if it goes on.
 
     Args:
-        trial: its sessions. All that go on are checked, each at its own newest evaluation.
+        trial: its sessions.
         others: the sessions of each other trial.
-        after: env steps before which nothing is pruned.
+        env_steps: the env steps of an evaluation of the trial, at which it is compared.
     """
-    checked = {session.env_steps for session in trial if not session.ended and session.env_steps >= after}
-    for env_steps in sorted(checked):
-        own = _mean_best(trial, env_steps)
-        known = [best for other in others if (best := _mean_best(other, env_steps)) is not None]
-        if own is not None and len(known) >= FIRST_TRIALS and own < (middle := median(known)):
-            return Pruned(env_steps, own, middle, len(known))
-    return None
+    own = _mean_best(trial, env_steps)
+    known = [best for other in others if (best := _mean_best(other, env_steps)) is not None]
+    if own is None or len(known) < FIRST_TRIALS or own >= (middle := median(known)):
+        return None
+    return Pruned(env_steps, own, middle, len(known))
 
 
 def _mean_best(trial: Sequence[Evaluated], env_steps: int) -> float | None:

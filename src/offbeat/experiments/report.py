@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -13,6 +14,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
 from offbeat.core.messages import ignore, once
 from offbeat.core.typed_text import as_text
+from offbeat.experiments.pruning_rule import Pruned
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, summary
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, rounded
@@ -29,7 +31,9 @@ def row_of(
     failed: Collection[str],
     target: float | None,
     kind: ReturnKind,
-    pruning: TableRow | None = None,
+    pruned: Pruned | None = None,
+    *,
+    with_pruning: bool = False,
 ) -> TableRow:
     """Return the row of a trial.
 
@@ -38,12 +42,14 @@ def row_of(
         failed: Names of the sessions that have failed in this start; others may have failed in an earlier one.
         target: Return to reach; None for no target.
         kind: Of which returns the row is. A session without such returns is not in their means.
-        pruning: Columns about the pruning of the trial.
+        pruned: Why the trial was pruned. Then it has no returns, because they would be those of some of its sessions.
+        with_pruning: Whether the table says which trials were pruned.
     """
     trial = sessions[0].trial
     statuses = [(session, session.status() == "finished") for session in sessions]
     results = [result_of(session, target, kind, finished=finished) for session, finished in statuses]
     unfinished = [session for session, finished in statuses if not finished]
+    found = [result if pruned is None else replace(result, finished=False) for result in results if result]
     return {
         "trial": trial.name,
         **{key: as_text(value) for key, value in trial.values.items()},
@@ -51,9 +57,9 @@ def row_of(
         "sessions": len(sessions),
         "finished": len(sessions) - len(unfinished),
         "failed": sum(session.name in failed or session.run.has_state("failed") for session in unfinished),
-        **(pruning or {}),
+        **({"pruned_after": pruned and pruned.env_steps} if with_pruning else {}),
         "return_kind": kind,
-        **summary([result for result in results if result], with_target=target is not None),
+        **summary(found, with_target=target is not None),
     }
 
 
@@ -83,8 +89,10 @@ def as_markdown(rows: Sequence[TableRow]) -> str:
 def _rounded(name: str, value: Any) -> str:
     if value is None:
         return ""
+    if name in _COMPACT:
+        return compact(value)
     if isinstance(value, float):
-        return compact(value) if name in _COMPACT else rounded(value)
+        return rounded(value)
     return str(value).replace("|", "\\|")  # which would begin another cell
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -19,8 +19,6 @@ ReturnKind = Literal["evaluation", "training"]
 """evaluation: mean returns of evaluations; training: of the last 100 training episodes."""
 _COUNTERS = ("env_steps", "updates", "wall_time_s")
 """Numbers that each metrics line has."""
-_MOST_FILES = 10_000
-"""Files of metrics whose evaluations are kept in memory. A running session has a new version with each line."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +99,12 @@ def _result_in(
 
 def evaluations_of(session: Session) -> tuple[tuple[int, float], ...]:
     """Return (env steps, mean return) of each evaluation of a session so far. Raises as `result_of`."""
-    try:
-        file = session.run.metrics_file.stat()
-    except FileNotFoundError:
+    metrics = session.run.metrics_file
+    if not metrics.exists():
         return ()
-    return _evaluations_in(session.run.metrics_file, (file.st_ino, file.st_size, file.st_mtime_ns))
-
-
-@lru_cache(_MOST_FILES)
-def _evaluations_in(metrics: Path, _version: tuple[int, int, int]) -> tuple[tuple[int, float], ...]:
     returns = _returns(_lines_of(metrics), "evaluation")
+    if not all(isinstance(mean, int | float) for mean, _ in returns):
+        raise ConfigError(f"{metrics} has an {EVALUATION} that is no number: the file was changed by another program")
     return tuple((int(line["env_steps"]), float(mean)) for mean, line in returns)
 
 

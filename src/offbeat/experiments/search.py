@@ -160,8 +160,7 @@ class Search:
             key: list(values.values) if isinstance(values, Choices) else values.given()
             for key, values in self.over.items()
         }
-        pruning = {} if self.prune_after is None else {"prune_after": self.prune_after}
-        return {"method": self.method, "seed": self.seed, **pruning, "over": over}
+        return {"method": self.method, "seed": self.seed, "over": over}
 
     def settings(self) -> list[Values]:
         """Return the values of all combinations of a grid, or of random ones, none of them twice.

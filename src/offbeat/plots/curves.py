@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """(minimum number of seconds, seconds per unit, unit), from the largest unit to the smallest."""
+_MOST_NAMED = 3
+"""Curves that a message names; the others are counted."""
 _GREY = "#555555"
 _FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
 """Style of training returns if there are evaluations."""
@@ -109,6 +111,8 @@ def draw_runs(
     names = names_of(panels, () if of_runs else labels)
     _require_points(panels)
     if early := ended_early(panels, names, x):
+        if len(early) > _MOST_NAMED:
+            early[_MOST_NAMED:] = [f"{len(early) - _MOST_NAMED} more"]
         notify(f"a curve of several seeds ends with the shortest of them: {'; '.join(early)}")
     return _draw(panels, names, x, smooth=smooth, average=average, title=title)
 

@@ -23,8 +23,8 @@ from offbeat.core.errors import place_in_user_code
 from offbeat.core.process.threads import join_all, start_thread
 from offbeat.envs.call_watch import EnvCallWatch
 from offbeat.envs.current import env_called_by
-from offbeat.runtime.children.reporting import Notify
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
+from offbeat.runtime.reporting import Notify
 
 CHECK_S = 0.25
 """Seconds between two checks."""

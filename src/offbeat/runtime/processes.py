@@ -15,13 +15,13 @@ from offbeat.core.process.threads import usable_core_numbers
 from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.children.child import Child
 from offbeat.runtime.children.launch import sent_code, start_worker
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.inference.worker_pool import InferencePool
 from offbeat.runtime.loop.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Reporting
 
 
 class ProcessActing(GatedActing):

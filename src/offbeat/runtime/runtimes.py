@@ -12,11 +12,11 @@ from offbeat.config.config import Config
 from offbeat.core.messages import ignore
 from offbeat.core.process.threads import set_thread_count
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.loop.paced import PacedRuntime
 from offbeat.runtime.loop.run_services import RunServices
 from offbeat.runtime.loop.training_loop import TrainingLoop
 from offbeat.runtime.parts import PacedParts, Parts
+from offbeat.runtime.reporting import Reporting
 
 
 class Runtime(Protocol):

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from offbeat.core.closing import all_or_closed, close_all
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.gate import NO_PAUSE, share_of
 from offbeat.runtime.links import TurnsLink
 from offbeat.runtime.loop.paced import PacedRuntime
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Reporting
 
 REMEDY = ". With --runtime processes an actor that hangs is restarted"
 

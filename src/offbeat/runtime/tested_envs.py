@@ -27,8 +27,8 @@ from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.rows import spec_of_policy
 from offbeat.league.plan import LeaguePlan
 from offbeat.league.sides import policies_by_agent, sides_of_game
-from offbeat.runtime.children.reporting import without_details
 from offbeat.runtime.main_thread import MainThreadWatch
+from offbeat.runtime.reporting import without_details
 
 
 @dataclass(frozen=True)

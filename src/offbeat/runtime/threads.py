@@ -17,7 +17,6 @@ from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, type
 from offbeat.core.process.threads import core_of, join_all, pin, raise_niceness, start_thread
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
@@ -26,6 +25,7 @@ from offbeat.runtime.loop.paced import PacedRuntime
 from offbeat.runtime.make_actor import make_actor, start_actor
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Reporting
 from offbeat.workers.actor import Actor
 
 

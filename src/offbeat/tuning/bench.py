@@ -22,9 +22,9 @@ from offbeat.core.process.allocator import keep_freed_memory
 from offbeat.core.process.threads import set_blas_thread_count
 from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.runtime.assembly import topology_of
-from offbeat.runtime.children.reporting import Notify
 from offbeat.runtime.devices import set_up_device
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Notify
 from offbeat.runtime.runtimes import build
 from offbeat.tuning.costs import Cost, MeasuredPolicy, act_cost, learn_cost
 from offbeat.tuning.env_costs import EnvCosts

@@ -8,9 +8,9 @@ from time import perf_counter
 
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.types import Policy
-from offbeat.runtime.children.reporting import without_details
 from offbeat.runtime.make_actor import envs_of
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import without_details
 from offbeat.tuning.costs import Cost, EnvStepper
 
 

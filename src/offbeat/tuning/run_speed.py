@@ -16,13 +16,13 @@ from offbeat.config.config import Config
 from offbeat.core.messages import ignore
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.children.reporting import Notify, Reporting
 from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.message_traffic import MessageTraffic, SendsMessages
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Notify, Reporting
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.tuning.costs import counted_for
 from offbeat.tuning.message_costs import MessageCosts

@@ -23,11 +23,11 @@ from offbeat.memory.arena import private_arena
 from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.board import Board, board_slabs
 from offbeat.runtime.children import supervisor
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervised import Supervised, wait_until_ready
 from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.deadline import Span
 from offbeat.runtime.processes import ProcessActing
+from offbeat.runtime.reporting import Reporting
 
 
 @pytest.mark.parametrize("lag", ["exact", *thorough("bounded")])

@@ -11,11 +11,11 @@ import pytest
 
 from offbeat.config.resolve import resolve
 from offbeat.metrics.counters import WorkerCounters
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.hogwild import worker_pool
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerState
+from offbeat.runtime.reporting import Reporting
 
 FLAGS = {"runtime": "hogwild", "workers": 2, "hidden_sizes": (3,)}
 

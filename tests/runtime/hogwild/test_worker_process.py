@@ -13,11 +13,11 @@ from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
 from offbeat.metrics.counters import WorkerCounters
 from offbeat.runtime import assembly
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.hogwild import worker_pool, worker_process
 from offbeat.runtime.hogwild.parts import HogwildParts, build_hogwild
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import Worker, WorkerLaunch, WorkerState
+from offbeat.runtime.reporting import Reporting
 
 FLAGS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 1000, "hidden_sizes": (3,), "unroll_length": 4}
 MakeWorker = Callable[..., tuple[HogwildParts, Worker]]

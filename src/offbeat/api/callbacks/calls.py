@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from offbeat.core.types import Tree
     from offbeat.metrics.counters import Counters
     from offbeat.run_directory.directory import RunDirectory, RunState
-    from offbeat.runtime.children.reporting import Notify
     from offbeat.runtime.loop.training_loop import TrainingLoop
     from offbeat.runtime.parts import Parts
+    from offbeat.runtime.reporting import Notify
 
 
 class _FunctionCallback(Callback):

@@ -14,11 +14,11 @@ from offbeat.metrics.progress.status import About
 from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.sinks import JsonLines, LateSink, Sink, TensorBoard
 from offbeat.runtime.assembly import topology_of
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervised import Supervised, start_failure
 from offbeat.runtime.devices import device_text
 from offbeat.runtime.loop.run_services import RunServices
 from offbeat.runtime.loop.training_loop import TrainingLoop
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import runtime_of
 
 

@@ -14,7 +14,6 @@ from typing import Generic, NoReturn, TypeVar
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.runtime.board import POLL_INTERVAL_S, Board
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervised import (
     LossWatch,
     Supervised,
@@ -25,6 +24,7 @@ from offbeat.runtime.children.supervised import (
 )
 from offbeat.runtime.deadline import Span, start_timeout
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Reporting
 
 ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 """Seconds that a child gets to end by itself at the end of the run: during an env call, and otherwise."""

@@ -22,7 +22,6 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.children.child import Child
 from offbeat.runtime.children.child_main import Report
 from offbeat.runtime.children.launch import sent_code, start_worker
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.evaluation.evaluator_process import (
     EvaluatorBoard,
@@ -33,6 +32,7 @@ from offbeat.runtime.evaluation.evaluator_process import (
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.loop.time_limit_warning import EndlessEpisodes
 from offbeat.runtime.main_thread import MainThreadWatch
+from offbeat.runtime.reporting import Reporting
 from offbeat.workers.episodes import Evaluation
 
 Vectors = Mapping[str, NDArray[np.float32]]

@@ -14,11 +14,11 @@ from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.children.child import Child
 from offbeat.runtime.children.child_main import Report
 from offbeat.runtime.children.launch import sent_algorithm, sent_code, start_worker
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.hogwild.board import NOT_STARTED
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_process import WorkerLaunch, WorkerReport, WorkerState
+from offbeat.runtime.reporting import Reporting
 
 
 class WorkerPool:

@@ -12,12 +12,12 @@ from offbeat.core.policy_names import DEFAULT_POLICY
 from offbeat.core.types import Tree
 from offbeat.memory.replay.base import priorities_in
 from offbeat.metrics.counters import WorkerCounters
-from offbeat.runtime.children.reporting import Notify
 from offbeat.runtime.hogwild.parts import HogwildParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import WorkerState
 from offbeat.runtime.loop.workforce import Workforce
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Notify
 
 
 class HogwildWorkforce(Workforce):

@@ -11,11 +11,11 @@ from offbeat.memory.arena import SharedArena
 from offbeat.runtime.board import Bell
 from offbeat.runtime.children.child import Child
 from offbeat.runtime.children.launch import start_worker
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.inference.board import InferenceBoard, inference_slabs
 from offbeat.runtime.inference.requests import InferenceAccess
 from offbeat.runtime.inference.worker_process import InferenceLaunch
+from offbeat.runtime.reporting import Reporting
 
 if TYPE_CHECKING:
     from offbeat.runtime.plan import Plan

@@ -21,7 +21,6 @@ from offbeat.runtime.acting import Acting
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.children.child import Child
 from offbeat.runtime.children.launch import sent_algorithm, sent_code, start_worker
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervised import LossWatch, failure_of, start_failure, traceback_of, wait_until_ready
 from offbeat.runtime.deadline import Span, start_timeout
 from offbeat.runtime.learners.board import LearnersBoard, learners_board_slabs
@@ -29,6 +28,7 @@ from offbeat.runtime.learners.collective import make_collective
 from offbeat.runtime.learners.distributed import host_store, uses_nccl
 from offbeat.runtime.learners.learner_process import LearnerLaunch, LearnerState
 from offbeat.runtime.parts import PacedParts, PacedPolicy
+from offbeat.runtime.reporting import Reporting
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 

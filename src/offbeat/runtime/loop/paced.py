@@ -18,7 +18,6 @@ from offbeat.metrics.progress.status import FirstBatch
 from offbeat.models.acting import IF_NOT_FINITE
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.loop.league_files import LeagueSnapshotFiles
 from offbeat.runtime.loop.paced_workforce import PacedWorkforce, env_steps_of
@@ -26,6 +25,7 @@ from offbeat.runtime.loop.run_metrics import crosses
 from offbeat.runtime.loop.run_services import RunServices
 from offbeat.runtime.loop.training_loop import TrainingLoop
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.reporting import Reporting
 from offbeat.workers.learner import Learned
 from offbeat.workers.updates import REFUSED_IN_A_ROW
 

@@ -17,11 +17,11 @@ from offbeat.core.policy_names import policy_key
 from offbeat.core.types import Tree, arrays_of_policy
 from offbeat.metrics.counters import Counters
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.children.reporting import Notify
 from offbeat.runtime.learners.processes import LearnerProcesses
 from offbeat.runtime.loop.workforce import Workforce
 from offbeat.runtime.parts import PacedParts, PacedPolicy, join_states, state_of_policy
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Notify
 from offbeat.workers.learner import Learned
 from offbeat.workers.learner_pool import LearnerPool
 

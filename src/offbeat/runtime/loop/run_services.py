@@ -10,9 +10,9 @@ from offbeat.metrics.expectation import Expectation
 from offbeat.metrics.progress.status import Status
 from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
-from offbeat.runtime.children.reporting import Notify, Reporting
 from offbeat.runtime.loop.observer import Observer
 from offbeat.runtime.loop.signals import GracefulStop
+from offbeat.runtime.reporting import Notify, Reporting
 
 
 @dataclass(frozen=True)

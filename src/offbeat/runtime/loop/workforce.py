@@ -9,8 +9,8 @@ from typing import Any
 from offbeat.core.types import Tree
 from offbeat.metrics.rate_limited_warning import RateLimitedWarning
 from offbeat.runtime.acting import Workers
-from offbeat.runtime.children.reporting import Notify
 from offbeat.runtime.plan import ActorSnapshot
+from offbeat.runtime.reporting import Notify
 from offbeat.workers.actor import NOT_SAVABLE
 
 

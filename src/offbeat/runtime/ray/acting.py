@@ -17,7 +17,6 @@ from offbeat.metrics.text import counted
 from offbeat.metrics.timings import MESSAGE_WAIT
 from offbeat.runtime.children.child import search_path
 from offbeat.runtime.children.launch import sent_code
-from offbeat.runtime.children.reporting import Reporting
 from offbeat.runtime.children.supervisor import Supervisor
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.loop.paced import PacedRuntime
@@ -35,6 +34,7 @@ from offbeat.runtime.ray.network import network_of
 from offbeat.runtime.ray.place_notice import PlaceNotice
 from offbeat.runtime.ray.placement import custom_resources_of, options_of, resources_of
 from offbeat.runtime.ray.proxy import CONCURRENCY_GROUP, PLACE_S, ActorProxy
+from offbeat.runtime.reporting import Reporting
 
 
 class RayActing(GatedActing):
