@@ -337,7 +337,7 @@ class StopsAtTheStart(Callback):
 def test_a_run_that_has_saved_all_that_it_has_learned_loses_only_the_unfinished_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(stop_signals, "REPEATED_WITHIN_S", 0.0)
     run = small_run(tmp_path / "run", callbacks=[StopsAtTheStart()])
-    assert run.reason.endswith("no checkpoint of this moment was saved: the unfinished batch is lost")
+    assert run.reason.endswith("the unfinished batch is lost, and the last checkpoint has all that was learned before")
 
 
 def test_a_save_during_a_signal_is_completed_and_no_other_is_started(tmp_path, monkeypatch):

@@ -122,7 +122,7 @@ class Saving:
         """Return a message about the env steps that are lost if the run stops now, without a boundary."""
         unsaved, batch = self.unsaved(counters), "no checkpoint of this moment was saved: the unfinished batch"
         if not unsaved:
-            return f"{batch} is lost"
+            return f"{batch} is lost, and the last checkpoint has all that was learned before"
         return (
             f"{batch}, and {unsaved} env steps learned from since the last checkpoint, are lost. With a smaller "
             "checkpoint_every fewer can be lost"
