@@ -60,7 +60,8 @@ def test_the_last_output_of_a_child_is_written_before_kill_returns(monkeypatch):
 
 def test_the_end_of_a_child_does_not_wait_for_a_server_of_its_envs_that_has_its_output(monkeypatch):
     monkeypatch.setattr("offbeat.runtime.children.child.LAST_REPORT_S", 60.0)
-    process, ours, theirs = piped("sh", "-c", "setsid sleep 20 & kill -9 $$")
+    in_own_session = "while [ $(cut -d ' ' -f 6 /proc/$!/stat) != $! ]; do :; done"
+    process, ours, theirs = piped("sh", "-c", f"setsid sleep 60 & {in_own_session}; kill -9 $$")
     theirs.close()
     child = Child(0, process, ours, None)
     assert child.exits_within(60)

@@ -183,7 +183,7 @@ def test_deaths_count_within_the_window_and_without_progress(monkeypatch, window
     monkeypatch.setattr(supervisor, "RESTART_WINDOW_S", window_s)
     clock = count()  # a second passes between two looks at it
     for module in ("supervisor", "supervised"):
-        monkeypatch.setattr(f"offbeat.runtime.{module}.monotonic", lambda: float(next(clock)))
+        monkeypatch.setattr(f"offbeat.runtime.children.{module}.monotonic", lambda: float(next(clock)))
     board, starts = Board(private_arena(board_slabs(1)), 1), []
 
     def start(*given: Any) -> FakeProcess:
