@@ -17,7 +17,7 @@ from offbeat.core.typed_text import as_text
 from offbeat.experiments.pruning_rule import Pruned
 from offbeat.experiments.results import ReturnKind, TableRow, result_of, summary
 from offbeat.experiments.sessions import Session
-from offbeat.metrics.text import compact, rounded
+from offbeat.metrics.text import compact, first_few, rounded
 from offbeat.plots.curves import draw_runs
 from offbeat.plots.figures import write_figure
 from offbeat.plots.runs import NoReturns, XAxis, runs_of
@@ -132,9 +132,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         except (ConfigError, OSError) as error:
             failed.setdefault(str(error), []).append(folder)
     for reason, folders in failed.items():  # that of a trial is also one of the experiment
-        names = [folder.name for folder in folders]
-        if len(names) > _MOST_NAMED:
-            names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
+        names = first_few([folder.name for folder in folders], _MOST_NAMED)
         verb = "is" if len(folders) == 1 else "are"
         command = f"`offbeat plot {quote(str(folders[-1]))}`"
         notify(f"{' and '.join(names)} {verb} not plotted: {reason}; to try again, run {command}")

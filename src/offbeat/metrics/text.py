@@ -1,8 +1,9 @@
-"""Numbers as short text, for the dashboard, the lines and the plots."""
+"""Numbers and lists as short text, for the dashboard, the lines and the plots."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def compact(value: float | None, digits: int = 3) -> str:
@@ -58,6 +59,12 @@ def done(fraction: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with a noun: 1 actor, 2 actors."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def first_few(texts: Sequence[str], most: int) -> list[str]:
+    """Return the first texts, and if there are more than `most`, how many more as the last one."""
+    more = len(texts) - most
+    return [*texts[:most], *([f"{more} more"] if more > 0 else [])]
 
 
 def duration(seconds: float | None) -> str:

@@ -17,6 +17,7 @@ from offbeat.config.registry import algorithm_title
 from offbeat.core.errors import ConfigError
 from offbeat.core.messages import ignore
 from offbeat.core.types import F64
+from offbeat.metrics.text import first_few
 from offbeat.plots.alignment import MOVING_AVERAGE_POINTS, Curve, aligned, moving_average
 from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM, seeds_of
@@ -111,9 +112,8 @@ def draw_runs(
     names = names_of(panels, () if of_runs else labels)
     _require_points(panels)
     if early := ended_early(panels, names, x):
-        if len(early) > _MOST_NAMED:
-            early[_MOST_NAMED:] = [f"{len(early) - _MOST_NAMED} more"]
-        notify(f"a curve of several seeds ends with the shortest of them: {'; '.join(early)}")
+        named = "; ".join(first_few(early, _MOST_NAMED))
+        notify(f"a curve of several seeds ends with the shortest of them: {named}")
     return _draw(panels, names, x, smooth=smooth, average=average, title=title)
 
 

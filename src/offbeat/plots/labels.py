@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.config.runtimes import RUNTIMES
+from offbeat.metrics.text import first_few
 from offbeat.plots.figures import literal
 from offbeat.plots.runs import MEMBER, POLICY, POPULATION, PlottedRun
 from offbeat.run_directory.names import TRIAL
@@ -217,9 +218,7 @@ def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int,
         differing = [key for key in differing if key in settings and key not in implied]
     unset = [key for key in (LABEL, POPULATION, MEMBER, DIRECTORY) if key not in settings]
     differing = [key for key in differing if key not in unset]
-    shown, more = differing[:max_keys], len(differing) - max_keys
-    tail = [f"{more} more"] if more > 0 else []
-    return ", ".join([*(_named(key, settings.get(key)) for key in shown), *tail])
+    return ", ".join(first_few([_named(key, settings.get(key)) for key in differing], max_keys))
 
 
 def _named(key: str, value: Any) -> str:
