@@ -22,7 +22,7 @@ from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.experiment import Experiment
 from offbeat.experiments.progress import SilentJobs
 from offbeat.experiments.pruning import PruningQueue
-from offbeat.experiments.pruning_rule import FIRST_TRIALS, Evaluated, Pruned, verdict
+from offbeat.experiments.pruning_rule import FIRST_TRIALS, Evaluated, Pruned, compare
 from offbeat.experiments.running import JobOutcome
 from offbeat.experiments.search import Range, Search
 from offbeat.experiments.sessions import Session
@@ -50,7 +50,7 @@ def test_a_trial_is_pruned_below_the_median_of_the_others(trial, others, env_ste
     known = [fmean(bests) for other in others if (bests := [b for s in other for b in best(s, env_steps)])]
     own = [b for s in trial for b in best(s, env_steps)]
     pruned = bool(own) and len(known) >= FIRST_TRIALS and fmean(own) < median(known)
-    found = verdict(trial, others, env_steps)
+    found = compare(trial, others, env_steps)
     assert found == (Pruned(env_steps, fmean(own), median(known), len(known)) if pruned else None)
 
 
@@ -60,14 +60,14 @@ def trial(*returns: float, ended: bool = True) -> list[Evaluated]:
 
 def test_a_trial_that_was_pruned_is_still_compared_with():
     pruned, finished = [trial(1.0)] * 3, [trial(5.0, 9.0)] * 2
-    assert verdict(trial(2.0, 2.0, ended=False), [*pruned, *finished], 200) is None
-    assert verdict(trial(0.5, 0.5, ended=False), [*pruned, *finished], 200) == Pruned(200, 0.5, 1.0, 5)
+    assert compare(trial(2.0, 2.0, ended=False), [*pruned, *finished], 200) is None
+    assert compare(trial(0.5, 0.5, ended=False), [*pruned, *finished], 200) == Pruned(200, 0.5, 1.0, 5)
 
 
 def test_a_trial_that_has_got_less_far_is_not_compared_with():
     behind = [trial(9.0, ended=False)] * 5
-    assert verdict(trial(0.0, 0.0, ended=False), behind, 200) is None
-    assert verdict(trial(0.0, ended=False), behind, 100) == Pruned(100, 0.0, 9.0, 5)
+    assert compare(trial(0.0, 0.0, ended=False), behind, 200) is None
+    assert compare(trial(0.0, ended=False), behind, 100) == Pruned(100, 0.0, 9.0, 5)
 
 
 def test_optuna_ranks_a_pruned_trial_between_those_that_finished_and_those_that_failed():
@@ -259,8 +259,8 @@ def test_an_evaluation_is_compared_once_and_one_from_before_the_start_is_not(sea
     search.start()
     assert search.queue.prune([running]) == []
     search.write(4, 9.5, 9.5, 9.5)
-    asked = Mock(side_effect=verdict)
-    monkeypatch.setattr(pruning, "verdict", asked)
+    asked = Mock(side_effect=compare)
+    monkeypatch.setattr(pruning, "compare", asked)
     for _ in range(3):
         assert search.queue.prune([running]) == []
     assert asked.call_count == 1

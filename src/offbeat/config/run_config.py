@@ -108,6 +108,11 @@ class RunConfig:
             )
 
     @property
+    def last_step(self) -> int:
+        """Env steps after which training ends: `steps`, or `stop_at` if that is less."""
+        return min(self.steps, self.stop_at or self.steps)
+
+    @property
     def evaluation_interval(self) -> int:
         """Env steps between evaluations, 0 for none."""
         return max(1, self.steps // 10) if self.eval_every is None else self.eval_every

@@ -10,7 +10,7 @@ from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.jobs import Job
-from offbeat.experiments.pruning_rule import FIRST_TRIALS, Evaluated, Pruned, verdict
+from offbeat.experiments.pruning_rule import FIRST_TRIALS, Evaluated, Pruned, compare
 from offbeat.experiments.results import evaluations_of
 from offbeat.experiments.running import JobOutcome
 from offbeat.experiments.sessions import Session
@@ -37,11 +37,11 @@ def require_prunable(spec: Spec, configs: Sequence[Config]) -> None:
                 f"{spec.where}: prune_after compares evaluations, and eval_every is 0, so there are none: leave one of "
                 "them out"
             )
-        steps = min(run.steps, run.stop_at or run.steps)
-        if after > (last := (steps - 1) // every * every):
+        if after > (last := (run.last_step - 1) // every * every):
+            evaluated = f"last evaluated after {last:,}" if last else "not evaluated"
             raise ConfigError(
-                f"{spec.where}: prune_after is {after:,}, but before its end, after {steps:,} env steps, a session is "
-                f"{f'last evaluated after {last:,}' if last else 'not evaluated'}: lower prune_after or eval_every"
+                f"{spec.where}: prune_after is {after:,}, but before its end, after {run.last_step:,} env steps, a "
+                f"session is {evaluated}: lower prune_after or eval_every"
             )
 
 
@@ -72,7 +72,7 @@ class PruningQueue:
         self._final: dict[int, list[Evaluated]] = {}
         """Number of a trial -> its sessions, if no evaluation will follow."""
         self._seen: dict[str, int] = {}
-        """Name of a session -> evaluations that it had at the last look, or when it started."""
+        """Name of a session -> env steps of its newest evaluation at the last look, or when it started."""
         self._damaged = set[str]()
         self._next_check_s = 0.0
 
@@ -90,7 +90,7 @@ class PruningQueue:
             session = self._waiting.popleft()
             if self._directory.pruned(session.trial) is None:
                 self._begun[session.trial.number] = session.trial
-                self._seen[session.name] = _evaluations(session)
+                self._seen[session.name] = _evaluated_at(session)
                 return session
             self._count(JobOutcome(session, "pruned", "it does not start"))
         return None
@@ -108,20 +108,18 @@ class PruningQueue:
         self._next_check_s = time.monotonic() + _CHECK_S
         sessions = [job for job in running if isinstance(job, Session)]
         for session in sessions:
-            evaluations = _evaluations(session)
-            if evaluations != self._seen.get(session.name):
-                self._seen[session.name] = evaluations
-                self._compare(session)
+            env_steps = _evaluated_at(session)
+            if env_steps != self._seen.get(session.name):
+                self._seen[session.name] = env_steps
+                self._compare(session.trial, env_steps)
         return [session for session in sessions if self._directory.pruned(session.trial) is not None]
 
-    def _compare(self, session: Session) -> None:
-        """Prune the trial of a session if its return at the newest evaluation of this session is too low."""
-        trial = session.trial
-        env_steps = self._evaluated_session(session, ended=False).env_steps
+    def _compare(self, trial: Trial, env_steps: int) -> None:
+        """Prune a trial if its return at an evaluation, of the weights after `env_steps`, is too low."""
         if env_steps < self._after or self._directory.pruned(trial) is not None:
             return
         others = [other for other in self._begun.values() if other.env == trial.env and other.number != trial.number]
-        found = verdict(self._evaluated(trial), [self._evaluated(other) for other in others], env_steps)
+        found = compare(self._evaluated(trial), [self._evaluated(other) for other in others], env_steps)
         if found is not None:
             self._directory.write_pruned(trial, found)
             self._notify(f"{trial.name} is pruned: {reason_of(found)}")
@@ -150,9 +148,9 @@ class PruningQueue:
             return Evaluated((), ended)
 
 
-def _evaluations(session: Session) -> int:
-    """Return how many evaluations a session has had."""
-    return int(session.last_line().get("evaluations", 0))
+def _evaluated_at(session: Session) -> int:
+    """Return the env steps of the newest evaluation of a session; 0 before the first."""
+    return int(session.last_line().get("eval_env_steps") or 0)
 
 
 def reason_of(pruned: Pruned) -> str:

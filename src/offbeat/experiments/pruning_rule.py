@@ -49,7 +49,7 @@ class Evaluated:
         return max(known) if known and (self.ended or self.env_steps >= env_steps) else None
 
 
-def verdict(trial: Sequence[Evaluated], others: Sequence[Sequence[Evaluated]], env_steps: int) -> Pruned | None:
+def compare(trial: Sequence[Evaluated], others: Sequence[Sequence[Evaluated]], env_steps: int) -> Pruned | None:
     """Return why a trial is pruned; None if it goes on.
 
     Args:

@@ -36,8 +36,7 @@ class Session(Job):
 
     @property
     def steps(self) -> int:
-        run = self.trial.config.run
-        return min(run.steps, run.stop_at or run.steps)
+        return self.trial.config.run.last_step
 
     @property
     def time_s(self) -> float | None:

@@ -20,7 +20,7 @@ def expected(parts: Parts, *, env_steps: int = 0, counts_anew: bool = True) -> s
     """
     config = parts.config
     ticket = config.runtime.envs_per_actor * config.memory.length
-    ends = min(config.run.steps, config.run.stop_at or config.run.steps)
+    ends = config.run.last_step
     left = math.ceil((ends - env_steps) / ticket) * ticket
     if left <= 0:
         return ""
