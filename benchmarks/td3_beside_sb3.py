@@ -13,15 +13,17 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from benchmarks.common import describe, installed, machine, markdown_table, record_of, write_page
+from benchmarks.missing_runs import Job, make_missing
 from benchmarks.options import new_parser, read_options
 from benchmarks.peers.untuned_run import Act, cpu_s, evaluate
-from benchmarks.records import Record, append_record, find_record, read_records
+from benchmarks.records import Record, read_records
 
 ENV, STEPS, WARMUP = "Pendulum-v1", 8_000, 1_000
 LEARNING_RATE, GAMMA, BATCH_SIZE, CAPACITY, HIDDEN_SIZES = 1e-3, 0.98, 256, 200_000, (256, 256)
@@ -79,20 +81,22 @@ def measure(side: str, seed: int) -> Record:
     return {"seconds": round(seconds, 2), "cpu_s": round(cpu, 2), "returns": returns}
 
 
-def make_missing(seeds: int, path: Path) -> list[Record]:
-    """Make the runs that have no record; return all records."""
-    records = read_records(path)
+def make(side: str, seed: int) -> Record:
+    """Make a run in a process of its own, and return what was measured."""
+    command = [sys.executable, "-m", "benchmarks.td3_beside_sb3", "--one", side, str(seed)]
+    return {**record_of(command), "machine": machine()}
+
+
+def jobs(seeds: int) -> Iterator[Job]:
+    """Yield the runs: both sides of a seed, then the next one."""
     for seed in range(1, seeds + 1):
         for side, package in SIDES.items():
-            what = {"side": side, "seed": seed, "version": installed(package)}
-            if find_record(what, records) is not None:
-                continue
-            command = [sys.executable, "-m", "benchmarks.td3_beside_sb3", "--one", side, str(seed)]
-            record: Record = {**what, **record_of(command), "machine": machine()}
-            records.append(record)
-            append_record(path, record)
-            print(f"{side}, seed {seed}: {mean(record['returns']):.0f}, {record['cpu_s']:.0f} CPU s", flush=True)
-    return records
+            yield {"side": side, "seed": seed, "version": installed(package)}, partial(make, side, seed)
+
+
+def said(record: Record) -> str:
+    """Return a run in one line."""
+    return f"{record['side']}, seed {record['seed']}: {mean(record['returns']):.0f}, {record['cpu_s']:.0f} CPU s"
 
 
 def report(records: list[Record]) -> str:
@@ -129,8 +133,9 @@ def main() -> None:
         side, seed = options.one
         print(json.dumps(measure(side, int(seed))))
         return
-    records = make_missing(options.seeds, options.out / "td3-beside-sb3.jsonl")
-    write_page(options.out / "td3-beside-sb3.md", report(records))
+    path = options.out / "td3-beside-sb3.jsonl"
+    make_missing(path, jobs(options.seeds), said)
+    write_page(options.out / "td3-beside-sb3.md", report(read_records(path)))
 
 
 if __name__ == "__main__":
