@@ -39,6 +39,7 @@ from benchmarks import (
 
 TRIALS = {
     "actors_and_envs": "--rounds 1",
+    "blas_memory": "--rounds 1",
     "cluster_simulation": "--nodes 1",
     "defaults": "--set epochs=5",
     "exactness": "--algorithms ppo --jobs 1",
@@ -288,6 +289,7 @@ def rounds_of(runs: list[dict[str, Any]]) -> int:
 
 PUBLISHED: dict[str, tuple[str, str, Callable[[Any], int]]] = {
     "actors_and_envs": ("actors-and-envs", "rounds", lambda record: record["rounds"]),
+    "blas_memory": ("blas-memory", "rounds", lambda record: len(record["us"]["written"])),
     "images": ("images", "rounds", lambda record: len(record["us"]["channels last"]["acting"])),
     "load_ahead": ("load-ahead", "rounds", lambda record: rounds_of(record["runs"])),
     "locomotion": ("locomotion", "pairs", lambda record: len(record["works"][0]["own"])),

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.process.threads import ThreadCounts
+from offbeat.core.process.threads import ThreadCounts, large_matrices
 from offbeat.core.types import F32
 
 _COUNTS = ThreadCounts()
@@ -48,6 +48,8 @@ except ImportError as error:  # also: Numba refuses a NumPy that is newer than i
     install = 'pip install "offbeat[compiled]"' if missing else 'pip install -U "offbeat[compiled]"'
     raise ConfigError(f"kernels is numba, but {problem}: run {install}, or pass --set kernels=numpy") from error
 _COUNTS.restore()  # SciPy has a BLAS of its own, which uses all cores when it is loaded
+_a, _b = large_matrices()
+import_module("scipy.linalg.blas").sgemm(1, _b.T, _a.T)  # see `threads.write_blas_memory`
 
 BLOCK = 128
 """Rows of a block. With more, the activations of a small network leave the cache; with fewer, products are slower."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 import torch
 
-from offbeat.core.process.threads import start_thread
+from offbeat.core.process.threads import start_thread, write_blas_memory
 
 Part = Callable[[], None]
 Step = tuple[Part, Part]
@@ -32,7 +32,7 @@ class TwoThreadExecutor:
     so the helper sets its own; threads that start later inherit it.
 
     Raises:
-        RunFailed: the helper cannot be started.
+        RunFailed: a thread cannot be started.
     """
 
     def __init__(self, threads: Literal[1, 2]) -> None:
@@ -41,6 +41,7 @@ class TwoThreadExecutor:
         self._closed = False
         self._thread: threading.Thread | None = None
         if threads == 2:
+            write_blas_memory(threads=2)
             # The thread refers to the queues only, not to the executor. So an executor without other references is
             # deleted, which ends the thread.
             self._thread = threading.Thread(

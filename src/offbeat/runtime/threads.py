@@ -14,7 +14,7 @@ from functools import partial
 
 from offbeat.core.closing import all_or_closed, close_all, closed_on_error
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, type_and_text, with_notes_of
-from offbeat.core.process.threads import core_of, join_all, pin, raise_niceness, start_thread
+from offbeat.core.process.threads import core_of, join_all, pin, raise_niceness, start_thread, write_blas_memory
 from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.deadline import StallWatch
@@ -34,6 +34,7 @@ class ThreadActing(GatedActing):
 
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         super().__init__(parts, learned)
+        write_blas_memory(threads=parts.plan.runtime.actors + parts.threads)
         self.restarts, self._arrays = 0, parts.arrays
         self._watch_closing = partial(parts.main_thread.closing, reporting.notify)
         plan, actors = parts.plan, range(parts.plan.runtime.actors)

@@ -1,4 +1,4 @@
-"""Threads: how long they have waited for a core, and those of OpenMP do not spin."""
+"""Threads: how long they have waited for a core, those of OpenMP do not spin, and BLAS has written its memory."""
 
 from __future__ import annotations
 
@@ -54,3 +54,28 @@ def test_openmp_spinning_is_disabled_before_torch_is_imported(tmp_path: Path) ->
     small_run(tmp_path / "run", steps=64)
     command = [sys.executable, "-c", ORDER, str(tmp_path / "run")]
     assert subprocess.run(command, check=False).returncode == 0
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from offbeat.core.process.threads import set_thread_count
+from offbeat.fastpath.two_threads import TwoThreadExecutor
+set_thread_count(1)
+executor = TwoThreadExecutor(int(sys.argv[1]))
+x, outs = np.ones((256, 256), np.float32), np.ones((2, 256, 256), np.float32)
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def multiply(index):
+    return lambda: np.matmul(x, x, out=outs[index])
+before = faults()
+for _ in range(20):
+    executor.run((multiply(0), multiply(1)))
+print(faults() - before)
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_blas_has_written_its_memory_before_the_first_product_of_a_wide_layer(threads: str, tmp_path: Path) -> None:
+    # Each page that is written for the first time is a fault. A product of this size writes more than 100 pages.
+    assert int(run_python(FAULTS, threads, folder=tmp_path).out) < 50

@@ -10,10 +10,14 @@ from functools import cache
 from pathlib import Path
 from threading import Thread
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from threadpoolctl import LibController, ThreadpoolController
 
 from offbeat.core.errors import RunFailed
+
+if TYPE_CHECKING:  # commands that need no arrays do not load NumPy
+    from offbeat.core.types import F32
 
 SPINNING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """Environment variables that stop OpenMP threads from spinning. OpenMP reads them when it is loaded."""
@@ -84,6 +88,43 @@ def set_thread_count(threads: int) -> None:
 def set_blas_thread_count(threads: int) -> None:
     """Let BLAS and OpenMP use `threads` threads in this process: enough in processes without torch."""
     ThreadpoolController().limit(limits=threads)
+    write_blas_memory()
+
+
+def write_blas_memory(threads: int = 1) -> None:
+    """Let NumPy's BLAS write the memory that it has for products, so that products of wide layers are fast.
+
+    OpenBLAS copies blocks of both matrices into memory of its own, which it takes from the system at its first product.
+    Its kernels prefetch beyond the end of a block. If the page there was never written, the processor looks for it in
+    vain, each time anew: a product can take three times as long (benchmarks/results/blas-memory.md). One product of
+    large matrices writes these pages.
+
+    Args:
+        threads: number of threads that compute products at the same time: OpenBLAS has such memory for each.
+
+    Raises:
+        RunFailed: a thread cannot be started.
+    """
+    times = 1 if threads == 1 else 4  # long enough that all compute at the same time
+    others = [Thread(target=_multiply, args=(times,), name="offbeat BLAS memory") for _ in range(threads - 1)]
+    for thread in others:
+        start_thread(thread)
+    _multiply(times)
+    for thread in others:
+        thread.join()
+
+
+def large_matrices() -> tuple[F32, F32]:
+    """Return two matrices whose product has blocks as large as most kernels allow: it takes 1 to 5 ms, and 1 MB."""
+    import numpy as np
+
+    return np.zeros((64, 640), np.float32), np.zeros((640, 1024), np.float32)
+
+
+def _multiply(times: int) -> None:
+    a, b = large_matrices()
+    for _ in range(times):
+        a @ b
 
 
 @contextmanager
