@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from offbeat.api.resume import resume
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
+from offbeat.core.strict_json import LARGEST_RECORD
 from offbeat.run_directory import directory
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory
@@ -234,6 +236,13 @@ def test_the_status_is_overwritten_in_place_on_a_full_disk(tmp_path):
     (directory.path / ".status.json.new").mkdir()  # so that none can be written
     directory.write_status("failed", "no room")
     assert (status_of(directory.path)["state"], status_of(directory.path)["reason"]) == ("failed", "no room")
+
+
+def test_a_reason_of_many_megabytes_is_truncated_so_that_the_status_can_be_read(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
+    directory.write_status("failed", "long " * (LARGEST_RECORD // 4))
+    assert directory.status_damage() == ""
+    assert re.fullmatch(r"(long ){2000}\.{3}", directory.read_status()["reason"])
 
 
 @pytest.fixture

@@ -101,6 +101,11 @@ def in_short(value: object, max_length: int = 600) -> str:
         text = repr(value)
     except ValueError:  # Python does not convert an int of thousands of digits to text
         return "a value with a number of thousands of digits"
+    return shortened(text, max_length)
+
+
+def shortened(text: str, max_length: int) -> str:
+    """Return a text, truncated if it is longer than `max_length`."""
     return text if len(text) <= max_length else f"{text[:max_length]}..."
 
 

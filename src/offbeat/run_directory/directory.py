@@ -23,7 +23,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.trust import Code, code_to_run, flags_for, require
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import in_short
+from offbeat.core.fields import in_short, shortened
 from offbeat.core.files import GivenPath, remedy_for, replace_or_overwrite, sync, user_path
 from offbeat.core.frozen_table import EMPTY
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
@@ -38,6 +38,8 @@ from offbeat.run_directory.store import LATEST, CheckpointStore
 RunState = Literal["running", "finished", "interrupted", "failed"]
 MOST_LETTERS_OF_A_CHECKPOINT = 50
 """Largest length of the name of a checkpoint."""
+MOST_LETTERS_OF_A_REASON = 10_000
+"""Largest length of the reason in status.json: an exception of an env or a callback may have any length."""
 
 
 class RunDirectoryExists(ConfigError):
@@ -277,7 +279,7 @@ class RunDirectory:
 
         Args:
             state: State of the run.
-            reason: Why the run ended; '' while it is running.
+            reason: Why the run ended; '' while it is running. A long one is truncated.
             phase: What the run does now; None if it has ended.
             children: Role -> index -> process id of the child processes.
         """
@@ -285,7 +287,7 @@ class RunDirectory:
         others = ({"role": role, "index": i, "pid": pid} for role, pids in children.items() for i, pid in pids.items())
         status = {
             "state": state,
-            "reason": reason,
+            "reason": shortened(reason, MOST_LETTERS_OF_A_REASON),
             "phase": phase,
             "updated": _now(),
             "processes": [main, *others],

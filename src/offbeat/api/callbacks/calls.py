@@ -261,8 +261,8 @@ def _as_callback(given: Callback | CallbackFunction) -> Callback:
         )
     if not callable(given):
         raise ConfigError(
-            f"callbacks has {given!r}, but an object of a subclass of offbeat.Callback is expected, or a function that "
-            "is called with each metrics line"
+            f"callbacks has {in_short(given)}, but an object of a subclass of offbeat.Callback is expected, or a "
+            "function that is called with each metrics line"
         )
     return _FunctionCallback(given)
 
@@ -291,14 +291,16 @@ def _numbers(answer: object, callback: str) -> dict[str, float]:
     """
     if not isinstance(answer, Mapping):
         raise RunFailed(
-            f"the callback {callback} returned {answer!r}, but 'stop', a dict of numbers or None is expected"
+            f"the callback {callback} returned {in_short(answer)}, but 'stop', a dict of numbers or None is expected"
         )
     return {_checked_name(key, callback): _number(value, key, callback) for key, value in answer.items()}
 
 
 def _checked_name(key: object, callback: str) -> str:
     if not isinstance(key, str) or not key or not key.isprintable():
-        raise RunFailed(f"the callback {callback} returned the key {key!r}, but a name is expected: 'my_metric'")
+        raise RunFailed(
+            f"the callback {callback} returned the key {in_short(key)}, but a name is expected: 'my_metric'"
+        )
     return key
 
 
