@@ -42,6 +42,7 @@ from offbeat.core.previous_inputs import previous_leaves
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.acting import make_policy
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.ray import connecting
 
 REPO = "someone/walks-well"
 FILES = {
@@ -131,6 +132,14 @@ def test_a_policy_on_the_hub_is_evaluated(run, hub_with_policy, tmp_path):
     said = typed(hub_with_policy, tmp_path, "eval", f"hf://{REPO}", "--episodes", "2", "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out) == evaluate(run, episodes=2).scores
+
+
+@pytest.mark.usefixtures("pushed")
+def test_a_pushed_policy_is_refused_on_a_cluster_before_ray_starts(run, monkeypatch):
+    monkeypatch.setattr(connecting, "connect", None)
+    said = offbeat("eval", run / "hub", "--on", "ray")
+    assert said.code == 2
+    assert "--on ray is given, which needs a run" in said.err
 
 
 def test_a_folder_with_the_files_of_a_policy_on_the_hub_is_used_like_it(run, pushed, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,7 +118,7 @@ def evaluate(
     max_steps: int = MAX_STEPS,
     trust_code: bool = False,
     on_step: Callable[[int, int], None] = lambda _ended, _episodes: None,
-    pool: TaskPool | None = None,
+    nodes: AbstractContextManager[TaskPool] | None = None,
 ) -> EvaluationResult:
     """Play whole episodes in new envs with the policies of a run, as `offbeat eval` does.
 
@@ -136,7 +137,7 @@ def evaluate(
         max_steps: env steps, over all envs, after which the evaluation ends.
         trust_code: as for `load`.
         on_step: for the command line: is called with the number of episodes that have ended, and of all episodes.
-        pool: for the command line: plays the episodes on a node of a cluster; None: here.
+        nodes: for the command line: connects to a cluster, one node of which plays the episodes; None: here.
 
     Raises:
         ConfigError: the run or its env cannot be loaded, is code that was not accepted, or does not fit the policy.
@@ -155,24 +156,26 @@ def evaluate(
         policies = policies_to_play(
             run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, wrappers=wrappers, trust_code=trust_code
         )
-        mixtures = mixtures_of(_directory(run, "average"), policies, trust_code=trust_code) if average else {}
+        mixtures = mixtures_of(_directory(run, "--average"), policies, trust_code=trust_code) if average else {}
         settings: dict[str, Any] = {
             "episodes": episodes, "seed": seed, "sampled": sampled, "mixtures": mixtures, **limits,
         }  # fmt: skip
         caller.save_library_settings()
-        if pool is None:
+        if nodes is None:
             scores = score(policies, on_step=on_step, **settings)
         else:
-            scores = score_on_node(pool, RunDirectory(_directory(run, "pool")), policies, **settings)
+            directory = RunDirectory(_directory(run, "--on ray"))
+            with nodes as pool:
+                scores = score_on_node(pool, directory, policies, **settings)
     return EvaluationResult.of(trained_of(policies).env, scores)
 
 
-def _directory(run: GivenPolicies, argument: str) -> Path:
-    """Return the directory of a run.
+def _directory(run: GivenPolicies, flag: str) -> Path:
+    """Return the directory of a run; `flag`: what needs it.
 
     Raises:
         ConfigError: a loaded policy or a published one is given.
     """
     if isinstance(run, LoadedPolicy | Mapping) or is_published(run):
-        raise ConfigError(f"{argument} is given, which needs a run, but a policy is given: pass the run directory")
+        raise ConfigError(f"{flag} is given, which needs a run, but a policy is given: pass the run directory")
     return user_path(run)

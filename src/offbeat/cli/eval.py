@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -58,24 +57,22 @@ class Eval:
         from offbeat.config.importing import import_modules
 
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
-        nodes = nullcontext() if on_ray is None else on_ray.task_pool("an evaluation")
         with stdout_to_stderr(), progress_bar("episodes", shown=not self.json) as on_step:
             import_modules(self.imports)
-            with nodes as pool:
-                result = evaluate(
-                    self.run_directory,
-                    **changed_env(self.env, self.env_kwargs, self.wrappers),
-                    episodes=self.episodes,
-                    seed=self.seed,
-                    sampled=self.sampled,
-                    checkpoint=self.checkpoint,
-                    average=self.average,
-                    max_episode_steps=self.max_episode_steps,
-                    max_steps=self.max_steps,
-                    trust_code=self.trust_code,
-                    on_step=on_step,
-                    pool=pool,
-                )
+            result = evaluate(
+                self.run_directory,
+                **changed_env(self.env, self.env_kwargs, self.wrappers),
+                episodes=self.episodes,
+                seed=self.seed,
+                sampled=self.sampled,
+                checkpoint=self.checkpoint,
+                average=self.average,
+                max_episode_steps=self.max_episode_steps,
+                max_steps=self.max_steps,
+                trust_code=self.trust_code,
+                on_step=on_step,
+                nodes=None if on_ray is None else on_ray.task_pool("an evaluation"),
+            )
         if self.json:
             print(json.dumps(result.scores))
         else:
