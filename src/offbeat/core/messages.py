@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -14,5 +13,12 @@ def ignore(*_messages: object) -> None:
 
 
 def once(notify: F) -> F:
-    """Return a function that shows messages with `notify`, the same message only once."""
-    return cast(F, cache(notify))
+    """Return a function that shows messages with `notify`, each text only once, whatever its other arguments are."""
+    texts: set[str] = set()
+
+    def show(text: str, *others: object) -> None:
+        if text not in texts:
+            texts.add(text)
+            notify(text, *others)
+
+    return cast(F, show)

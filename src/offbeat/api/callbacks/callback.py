@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat.config.keys import values_of
+from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from offbeat.api.callbacks.source import Source
     from offbeat.api.playing.loaded_policy import LoadedPolicy
-    from offbeat.run_directory.directory import RunState
+    from offbeat.core.types import Tree
+    from offbeat.metrics.counters import Counters
+    from offbeat.run_directory.directory import RunDirectory, RunState
+    from offbeat.runtime.loop.training_loop import TrainingLoop
+    from offbeat.runtime.parts import Parts
 
 Stop = Literal["stop"] | None
 """What each method of a callback except `on_end` may return: 'stop', or nothing."""
@@ -24,51 +28,42 @@ CallbackFunction = Callable[[dict[str, Any]], Answer]
 class RunHandle:
     """A run while it trains, as a callback sees it: `self.run`."""
 
-    def __init__(self, source: Source, name: str) -> None:
-        self._source, self._name = source, name
+    def __init__(
+        self, parts: Parts, directory: RunDirectory, loop: TrainingLoop, callback: str, *, resumed: bool
+    ) -> None:
+        # Internal: None once the run has ended. Who keeps a callback does not keep the memory of its run.
+        self._run: tuple[Parts, TrainingLoop] | None = parts, loop
+        self._last_counters, self._config, self._callback = loop.counters, parts.config, callback
+        self._evaluated: tuple[Mapping[str, Tree], Counters] | None = None
+        self._stop_reason = ""
+        self.path = directory.folder
+        """The run directory, as an absolute path: an env may change the working directory."""
+        self.policies = tuple(policy.name for policy in parts.policies)
+        """The names of the policies; a single policy has the name 'default'."""
+        self.resumed = resumed
+        """Whether the run continues from a checkpoint."""
+        self.state: RunState = "running"
+        """running; in `on_end` finished, interrupted or failed."""
+        self.reason = ""
+        """Why the run has ended; '' while it is running."""
 
     def __repr__(self) -> str:
         return f"<run {self.path}: {self.state}, {self.env_steps} env steps>"
 
     @property
-    def path(self) -> Path:
-        """The run directory, as an absolute path: an env may change the working directory."""
-        return self._source.directory.folder
-
-    @property
     def settings(self) -> dict[str, object]:
         """Every setting of the run, by its key: `env`, `seed`, `steps`, `learning_rate`, ..."""
-        return values_of(self._source.config)
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        """The names of the policies; a single policy has the name 'default'."""
-        return self._source.policies
+        return values_of(self._config)
 
     @property
     def env_steps(self) -> int:
         """Env steps that the run has learned from, of all its parts."""
-        return self._source.counters.env_steps
+        return self._counters.env_steps
 
     @property
     def learning_step(self) -> int:
         """Finished learning steps of the run, of all its parts."""
-        return self._source.counters.learning_step
-
-    @property
-    def resumed(self) -> bool:
-        """Whether the run continues from a checkpoint."""
-        return self._source.resumed
-
-    @property
-    def state(self) -> RunState:
-        """running; in `on_end` finished, interrupted or failed."""
-        return self._source.state
-
-    @property
-    def reason(self) -> str:
-        """Why the run has ended; '' while it is running."""
-        return self._source.reason
+        return self._counters.learning_step
 
     def stop(self, reason: str = "") -> None:
         """Stop the run at the next boundary, with a checkpoint: it can be resumed. Other threads may call it too.
@@ -76,7 +71,8 @@ class RunHandle:
         Args:
             reason: why, for status.json and the last message of the run.
         """
-        self._source.stop(self._name, reason)
+        text = ": ".join(filter(None, (f"stopped by the callback {self._callback}", reason)))
+        self._stop_reason = self._stop_reason or text
 
     def current_policy(self, name: str | None = None) -> LoadedPolicy:
         """Return a policy with the weights that the run has now. It is a copy: learning does not change it.
@@ -90,7 +86,8 @@ class RunHandle:
         Raises:
             ConfigError: there is no such policy, or there are several and none is named; or the run has ended.
         """
-        return self._source.current_policy(name)
+        parts, loop = self._running()
+        return self._policy_of(parts, loop, parts.weights(), loop.counters, name)
 
     def evaluated_policy(self, name: str | None = None) -> LoadedPolicy:
         """Return a policy with the weights of the last evaluation. It is a copy, as that of `current_policy`.
@@ -101,7 +98,50 @@ class RunHandle:
         Raises:
             ConfigError: as `current_policy`; or there was no evaluation since the run was started or resumed.
         """
-        return self._source.evaluated_policy(name)
+        parts, loop = self._running()
+        if self._evaluated is None:
+            raise ConfigError(
+                f"there was no evaluation yet since {self.path} was started or resumed: call evaluated_policy() in "
+                "on_evaluation, or use current_policy()"
+            )
+        return self._policy_of(parts, loop, *self._evaluated, name)
+
+    @property
+    def _counters(self) -> Counters:
+        run = self._run  # another thread may read the counters while the run ends
+        return self._last_counters if run is None else run[1].counters
+
+    def _running(self) -> tuple[Parts, TrainingLoop]:
+        """Return the parts of the run and its training loop.
+
+        Raises:
+            ConfigError: the run has ended.
+        """
+        if self._run is None:
+            path = str(self.path)
+            raise ConfigError(
+                f"the run {path} has ended: its policies are in its files, so call offbeat.load({path!r})"
+            )
+        return self._run
+
+    def _policy_of(
+        self, parts: Parts, loop: TrainingLoop, weights: Mapping[str, Tree], counters: Counters, name: str | None
+    ) -> LoadedPolicy:
+        """Return a policy with its weights, which are copied; `counters`: those of the run at these weights."""
+        from offbeat.api.playing.load import chosen_policy, loaded_from
+        from offbeat.config.trust import Code
+        from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
+        from offbeat.runtime.loop.saving import numbers_of, policy_json
+
+        chosen = chosen_policy(self.policies, name, str(self.path))
+        (policy,) = (each for each in parts.policies if each.name == chosen)
+        numbers = numbers_of(counters) | loop.saving.score_at(counters)
+        saved = SavedPolicy(weights[chosen], policy_json(self._config, policy, numbers))
+        return loaded_from(Checkpoint({chosen: saved}, None), str(self.path), Code(), policy=chosen)
+
+    def _release(self) -> None:
+        """Release the memory of the run, which has ended."""
+        self._last_counters, self._run, self._evaluated = self._counters, None, None
 
 
 class Callback:

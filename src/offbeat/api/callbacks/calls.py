@@ -7,17 +7,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from offbeat.api.callbacks.callback import Answer, Callback, CallbackFunction, RunHandle
-from offbeat.api.callbacks.source import Source
 from offbeat.config.other_libraries import other_calls
 from offbeat.core.errors import ConfigError, RunFailed, suggestion
 from offbeat.core.fields import in_short
+from offbeat.core.messages import once
 from offbeat.runtime.loop.observer import Observer
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ class _FunctionCallback(Callback):
 
 _RESERVED: dict[int, Callbacks] = {}
 """Identity of a callback -> those of the run that it is reserved for."""
-_RESERVING = Lock()
 
 
 class Callbacks(Observer):
@@ -62,7 +60,8 @@ class Callbacks(Observer):
         for number, each in enumerate(given):
             if any(each is other for other in given[:number]):
                 raise ConfigError(f"callbacks has {_name_of(each)} twice, so it would be called twice: pass it once")
-        self._source: Source | None = None
+        self._run: Path | str = "another run"
+        """The run directory, for messages; until `start` there may be none."""
         self._started: list[Callback] = []
         self._run_failed = False
         self._watch_call: Callable[[str], AbstractContextManager[Any]] = nullcontext
@@ -76,7 +75,7 @@ class Callbacks(Observer):
 
     @property
     def stop_reason(self) -> str:  # type: ignore[override]
-        return self._source.stop_reason if self._source else ""
+        return next((each.run._stop_reason for each in self._started if each.run._stop_reason), "")  # noqa: SLF001
 
     def start(
         self, parts: Parts, directory: RunDirectory, loop: TrainingLoop, notify: Notify, *, resumed: bool
@@ -85,10 +84,9 @@ class Callbacks(Observer):
 
         `notify` is called once for each method of a callback that does not return in time.
         """
-        self._source = source = Source(parts, directory, loop, resumed)
-        self._watch_call = partial(parts.main_thread.callback, _OncePerText(notify))
+        self._run, self._watch_call = directory.folder, partial(parts.main_thread.callback, once(notify))
         for callback in self._callbacks:
-            callback.run = RunHandle(source, name_of(callback))
+            callback.run = RunHandle(parts, directory, loop, name_of(callback), resumed=resumed)
             self._started.append(callback)
             self._answer_without_numbers(callback, "on_start")
 
@@ -100,24 +98,20 @@ class Callbacks(Observer):
         Raises:
             ConfigError: one of them is reserved for another run, perhaps in another thread.
         """
-        with _RESERVING:
+        with ExitStack() as releasing:
             for callback in self._callbacks:
-                if (other := _RESERVED.get(id(callback))) is not None:
-                    run = other._source.directory.folder if other._source else "another run"  # noqa: SLF001
+                other = _RESERVED.setdefault(id(callback), self)  # one operation: of two threads, one reserves it
+                if other is not self:
                     raise ConfigError(
-                        f"{name_of(callback)} is in the callbacks of {run}, which has not ended: pass another object"
+                        f"{name_of(callback)} is in the callbacks of {other._run}, "  # noqa: SLF001
+                        "which has not ended: pass another object"
                     )
-            _RESERVED.update((id(callback), self) for callback in self._callbacks)
-        try:
+                releasing.callback(self._release, callback)
             yield
-        finally:
-            self._release(*self._callbacks)
 
-    def _release(self, *callbacks: Callback) -> None:
-        with _RESERVING:
-            for callback in callbacks:
-                if _RESERVED.get(id(callback)) is self:
-                    del _RESERVED[id(callback)]
+    def _release(self, callback: Callback) -> None:
+        if _RESERVED.get(id(callback)) is self:
+            del _RESERVED[id(callback)]
 
     def metrics_written(self, line: Mapping[str, Any]) -> dict[str, float]:
         return self._collect("on_metrics", line)
@@ -125,8 +119,8 @@ class Callbacks(Observer):
     def evaluated(
         self, results: Mapping[str, float | None], weights: Mapping[str, Tree], counters: Counters
     ) -> dict[str, float]:
-        if self._source:
-            self._source.evaluated = weights, counters
+        for callback in self._started:
+            callback.run._evaluated = weights, counters  # noqa: SLF001
         return self._collect("on_evaluation", results)
 
     def checkpoint_saved(self, path: Path) -> None:
@@ -142,13 +136,11 @@ class Callbacks(Observer):
         Raises:
             BaseException: the last exception of a callback; the earlier ones are its context.
         """
-        if self._source:
-            self._source.state, self._source.reason = state, reason
         started, self._started = self._started, []
         with ExitStack() as calls:
-            if self._source:
-                calls.callback(self._source.release)
             for callback in reversed(started):  # an ExitStack calls the last one first
+                callback.run.state, callback.run.reason = state, reason
+                calls.callback(callback.run._release)  # noqa: SLF001
                 calls.callback(self._call, callback, "on_end")
                 calls.callback(self._release, callback)  # before: there it may start another run
 
@@ -217,18 +209,6 @@ class Callbacks(Observer):
             raise
         finally:
             self.seconds += monotonic() - started
-
-
-class _OncePerText:
-    """Passes on messages to the user, each text once."""
-
-    def __init__(self, notify: Notify) -> None:
-        self._notify, self._texts = notify, set[str]()
-
-    def __call__(self, text: str, details: str = "", /) -> None:
-        if text not in self._texts:
-            self._texts.add(text)
-            self._notify(text, details)
 
 
 def name_of(callback: Callback) -> str:
