@@ -9,14 +9,12 @@ README.md           the model card
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tomli_w
@@ -80,10 +78,10 @@ def require_token() -> None:
 def folder_to_upload(
     directory: RunDirectory, saved: SavedPolicy, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
 ) -> Iterator[Path]:
-    """Write the files to upload into a new folder in the run directory, for a `with` block that uploads them.
+    """Write the files to upload into a temporary folder, for a `with` block that uploads them.
 
     Each call has a folder of its own, because several policies of a run can be pushed at the same time. After the
-    block, also after an error in it, the folder replaces `hub/`. What a killed push has left is deleted first.
+    block, also after an error in it, a copy of the folder replaces `hub/` in the run directory.
 
     Args:
         directory: the run directory.
@@ -94,77 +92,28 @@ def folder_to_upload(
 
     Raises:
         ConfigError: the run has no returns to draw; nothing was changed.
-        RunFailed: the folder could not be written, for example because the disk is full. `hub/` is unchanged.
+        RunFailed: the folder could not be written, for example because the disk is full.
     """
-    folder = directory.path / FOLDER
-    new = folder.with_name(f".{FOLDER}-{os.urandom(4).hex()}")
-    with _without_leftovers(folder):
+    copy = directory.path / FOLDER
+    with ExitStack() as closing:
+        with _failing_write_reported("the temporary folder of the push"):
+            folder = Path(closing.enter_context(TemporaryDirectory(prefix="offbeat-push-")), FOLDER)
+            _write(folder, directory, saved, loaded, scores, repo)
         try:
-            with _failing_write_reported(folder):
-                _write(new, directory, saved, loaded, scores, repo)
-            try:
-                yield new
-            finally:
-                with _failing_write_reported(folder):
-                    _replace_folder(folder, new)
+            yield folder
         finally:
-            shutil.rmtree(new, ignore_errors=True)
+            with _failing_write_reported(copy):
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(folder, copy, dirs_exist_ok=True)
 
 
 @contextmanager
-def _without_leftovers(folder: Path) -> Iterator[None]:
-    """Delete the new folders that killed pushes have left beside `folder`, unless another push is running.
-
-    Each push that is running has a shared lock of the run directory, which ends with its process. On a disk without
-    locks, nothing is deleted.
-    """
-    with _failing_write_reported(folder):
-        descriptor = os.open(folder.parent, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for left in folder.parent.glob(f".{FOLDER}-*"):
-                _delete(left)
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _failing_write_reported(folder: Path) -> Iterator[None]:
+def _failing_write_reported(folder: Path | str) -> Iterator[None]:
     """Raise RunFailed if the folder cannot be written in the block."""
     try:
         yield
     except OSError as error:
         raise RunFailed(f"{folder} could not be written ({error.strerror or error}): {remedy_for(error)}") from error
-
-
-def _replace_folder(folder: Path, new: Path) -> None:
-    """Rename `new` to `folder`; what was there, also a link, is renamed first, and back if that fails."""
-    old = new.with_suffix(".old")
-    while True:
-        with suppress(FileNotFoundError):
-            folder.rename(old)
-        try:
-            new.rename(folder)
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another push has put its own folder there
-                _delete(old)
-                continue
-            if os.path.lexists(old):
-                old.rename(folder)
-            raise
-        _delete(old)
-        return
-
-
-def _delete(folder: Path) -> None:
-    """Delete a folder, a file or a link, if it exists."""
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(
