@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ActionProbabilities = Callable[[Any], Mapping[int, float]]
 """Function of a state (`pyspiel.State`) of a decision: legal action -> its probability. Missing ones have 0."""
 MOST_HISTORIES = 1_000_000
-"""Number of histories of the largest game that is enumerated, which takes minutes. Tic-tac-toe has 549,946."""
+"""Number of histories of the largest game whose average is computed, which takes minutes. Tic-tac-toe has 549,946."""
 
 
 def draw_snapshot(weights: Sequence[float], *, seed: int, world: int, episode: int) -> int:
@@ -49,7 +49,7 @@ def average_policy(
     At each information state, each policy has its weight times the probability that the player's own actions lead there
     under this policy. So the average has the same expected return as a mixture that draws one policy per episode,
     against any opponent (Kuhn 1953, "Extensive Games and the Problem of Information"). At states that no policy
-    reaches, it is the plain mean.
+    reaches, it is uniform.
 
     Args:
         game: A turn-based game of OpenSpiel (`pyspiel.Game`), with information states.
@@ -60,78 +60,21 @@ def average_policy(
         ConfigError: the game is not turn-based, has no information states or too many histories, a policy does not
             return probabilities, or weights are negative or all 0.
     """
-    from open_spiel.python.policy import TabularPolicy
+    from open_spiel.python.algorithms.policy_aggregator import PolicyAggregator
+    from open_spiel.python.policy import tabular_policy_from_callable
 
     _require_supported(game)
-    shares = shares_of(weights if weights is not None else [1.0] * len(policies), len(policies))
-    walk = _Walk(policies, game.num_distinct_actions())
-    walk.visit(game.new_initial_state(), np.tile(shares, (game.num_players(), 1)))
-    average = TabularPolicy(game, states=walk.states)
-    for key, row in walk.averages.items():
-        average.policy_for_key(key)[:] = row
-    return average
-
-
-class _Walk:
-    """Visits all histories of a game once, and averages the policies at each information state."""
-
-    def __init__(self, policies: Sequence[ActionProbabilities], actions: int) -> None:
-        self.states: dict[str, Any] = {}
-        """History -> one state of each information state."""
-        self.averages: dict[str, F64] = {}
-        """Information state -> average probabilities of all actions."""
-        self._policies, self._actions, self._histories = policies, actions, 0
-        self._probabilities: dict[str, F64] = {}
-
-    def visit(self, state: Any, reach: F64) -> None:
-        """Visit all histories below a state.
-
-        Args:
-            state: A state of the game.
-            reach: [players, K]: weight of each policy times the probability of the player's own actions before.
-        """
-        self._histories += 1
-        if self._histories > MOST_HISTORIES:
+    shares = shares_of(weights if weights is not None else [1.0] * len(policies), len(policies)).tolist()
+    tables = [tabular_policy_from_callable(game, policy) for policy in policies]
+    for table in tables:
+        legal = np.where(table.legal_actions_mask, table.action_probability_array, 0)
+        if not (table.action_probability_array >= 0).all() or not np.allclose(legal.sum(1), 1, atol=1e-4):
             raise ConfigError(
-                f"the game has more than {MOST_HISTORIES:,} histories, so its average policy cannot be computed "
-                "exactly: draw one snapshot per episode with draw_snapshot"
+                "a policy returned something else than probabilities of the legal actions of a state, which add up to 1"
             )
-        if state.is_terminal():
-            return
-        if state.is_chance_node():
-            for action in state.legal_actions():
-                self.visit(state.child(action), reach)
-            return
-        player, probabilities = state.current_player(), self._at(state, reach)
-        for action in state.legal_actions():
-            below = reach.copy()
-            below[player] *= probabilities[:, action]
-            self.visit(state.child(action), below)
-
-    def _at(self, state: Any, reach: F64) -> F64:
-        """Return the probabilities, [K, actions], at a decision. At the first visit, compute their average."""
-        key = state.information_state_string()
-        if key not in self._probabilities:
-            rows = np.stack([_row(policy(state), state, self._actions) for policy in self._policies])
-            own = reach[state.current_player()]  # the same at all histories of the information state: perfect recall
-            self.averages[key] = own @ rows / own.sum() if own.sum() > 0 else rows.mean(axis=0)
-            self._probabilities[key] = rows
-            self.states[state.history_str()] = state
-        return self._probabilities[key]
-
-
-def _row(probabilities: Mapping[int, float], state: Any, actions: int) -> F64:
-    """Return checked probabilities as an array [actions]."""
-    row: F64 = np.zeros(actions)
-    legal = {action: value for action, value in probabilities.items() if action in state.legal_actions()}
-    row[list(legal)] = list(legal.values())
-    if not (row >= 0).all() or abs(row.sum() - 1) > 1e-4:  # float32 rounds
-        raise ConfigError(
-            f"a policy returned {dict(probabilities)} at {state.information_state_string()!r}, but probabilities of "
-            f"the legal actions {state.legal_actions()} are expected, which add up to 1"
-        )
-    row /= row.sum()
-    return row
+    players = range(game.num_players())
+    average = PolicyAggregator(game).aggregate(players, [tables for _ in players], [shares for _ in players])
+    return average.to_tabular()
 
 
 def shares_of(weights: Sequence[float], count: int) -> F64:
@@ -157,3 +100,13 @@ def _require_supported(game: Any) -> None:
             f"{kind.short_name} has no information states, so its average policy cannot be computed: draw one snapshot "
             "per episode with draw_snapshot"
         )
+    histories, unvisited = 0, [game.new_initial_state()]
+    while unvisited:
+        histories += 1
+        if histories > MOST_HISTORIES:
+            raise ConfigError(
+                f"the game has more than {MOST_HISTORIES:,} histories, so its average policy cannot be computed "
+                "exactly: draw one snapshot per episode with draw_snapshot"
+            )
+        state = unvisited.pop()
+        unvisited.extend(map(state.child, state.legal_actions()))
