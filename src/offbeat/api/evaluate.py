@@ -147,8 +147,7 @@ def evaluate(
         episodes = read("episodes", episodes, Episodes, "pass, for example, --episodes 20")
     limits = {"max_episode_steps": max_episode_steps, "max_steps": max_steps}
     for name, value in limits.items():
-        if value is not None:
-            require_at_least(name, value, 1)
+        require_at_least(name, value, 1)
     require_at_least("seed", seed, 0)
     if average and checkpoint != LATEST:
         raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.policies_to_play import GivenEnv, GivenPolicies, policies_to_play, trained_of
@@ -39,15 +39,6 @@ class ShownEpisode(NamedTuple):
     earlier_returns: Sequence[float] = ()
     """In a trial in a new task: the returns of the episodes before. The other numbers are those of the last episode,
     except for `length`, which is that of all."""
-
-
-class _Episode(Protocol):
-    returns: dict[str, float]
-    length: int
-    ended: bool
-    earlier_returns: list[float]
-
-    def frames(self) -> Iterator[Any]: ...
 
 
 @checked
@@ -102,8 +93,8 @@ def _show(policies: Mapping[str, LoadedPolicy], seed: int, video: Path | None, m
     env = _make(trained, "human" if video is None else "rgb_array")
     with closed_or_warn(env, trained.env):
         one_agent = EnvEpisode if trained.trials is None else TrialEpisodes
-        kind = WorldEpisode if trained.agents else one_agent
-        episode: _Episode = kind(env, policies, seed, max_steps, in_window=video is None)
+        kind: type[EnvEpisode | WorldEpisode] = WorldEpisode if trained.agents else one_agent
+        episode = kind(env, policies, seed, max_steps, in_window=video is None)
         if video is None:
             for _ in episode.frames():
                 pass

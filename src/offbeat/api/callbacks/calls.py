@@ -14,7 +14,7 @@ import numpy as np
 
 from offbeat.api.callbacks.callback import Answer, Callback, CallbackFunction, RunHandle
 from offbeat.config.other_libraries import other_calls
-from offbeat.core.errors import ConfigError, RunFailed, suggestion
+from offbeat.core.errors import ConfigError, RunFailed, suggestion, type_and_text
 from offbeat.core.fields import in_short
 from offbeat.core.messages import once
 from offbeat.runtime.loop.observer import Observer
@@ -203,8 +203,7 @@ class Callbacks(Observer):
             )
             raise RunFailed(self.failure) from error
         except (Exception, KeyboardInterrupt) as error:
-            what = ": ".join(filter(None, (type(error).__name__, str(error))))
-            self.failure = self.failure or f"the callback {name_of(callback)} raised {what}"
+            self.failure = self.failure or f"the callback {name_of(callback)} raised {type_and_text(error)}"
             error.add_note(f"It was raised in the callback {name_of(callback)}")
             raise
         finally:

@@ -216,9 +216,8 @@ class _Calls:
 
 def cannot_render(env_id: str, error: BaseException) -> ConfigError:
     """Return the error for an env that cannot be rendered."""
-    cause = ": ".join(filter(None, (type(error).__name__, str(error))))
     refused = ConfigError(
-        f"{env_id} cannot be rendered here ({cause}). An env of your own needs a render_mode "
+        f"{env_id} cannot be rendered here ({type_and_text(error)}). An env of your own needs a render_mode "
         'argument and render(). Missing packages may be in pip install "offbeat[video]". MuJoCo without a screen needs '
         "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
     )
