@@ -44,7 +44,7 @@ EXAMPLE = "--sides 'red_*,blue_*'"
 """How the sides of a match are given, for messages."""
 Agents = tuple[str, ...]
 """The agents of a side, or of a part of one."""
-Side = tuple[Agents, ...]
+SideParts = tuple[Agents, ...]
 """The parts of a side: all its agents, or if no policy of a run can play all of them, those of each policy."""
 
 
@@ -202,7 +202,7 @@ def _no_results(match: Match, outcome: str) -> str:
     )
 
 
-def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) -> list[Side]:
+def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) -> list[SideParts]:
     """Return the sides of the game. Without patterns the agents with the same policies in all runs are a side.
 
     Raises:
@@ -220,7 +220,7 @@ def _sides(env_id: str, entrants: Sequence[Entrant], patterns: Sequence[str]) ->
     return [_in_parts(side, entrants, policies) for side in sides]
 
 
-def _in_parts(side: Agents, entrants: Sequence[Entrant], policies_of: Mapping[str, list[object]]) -> Side:
+def _in_parts(side: Agents, entrants: Sequence[Entrant], policies_of: Mapping[str, list[object]]) -> SideParts:
     """Return the parts of a side; `policies_of`: the policies of each agent, in all runs."""
     if all(any(set(side) <= set(own) for own in each.run_agents.values()) for each in entrants):
         return (side,)
@@ -228,7 +228,9 @@ def _in_parts(side: Agents, entrants: Sequence[Entrant], policies_of: Mapping[st
     return tuple(tuple(agent for agent in side if tuple(policies_of[agent]) == kind) for kind in kinds)
 
 
-def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side], episodes: int, *, alone: bool) -> dict[_Pairing, int]:
+def _pairings(
+    entrants: Sequence[Entrant], sides: Sequence[SideParts], episodes: int, *, alone: bool
+) -> dict[_Pairing, int]:
     """Return the pairings, each with its number of games.
 
     Args:
@@ -251,7 +253,7 @@ def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side], episodes: int,
     return pairings
 
 
-def _why_none(entrants: Sequence[Entrant], sides: Sequence[Side], *, alone: bool) -> str:
+def _why_none(entrants: Sequence[Entrant], sides: Sequence[SideParts], *, alone: bool) -> str:
     """Return the players for a message, of which none can meet, and the remedy."""
     names = [each.name for each in entrants]
     if len(names) == 1:
@@ -265,7 +267,7 @@ def _why_none(entrants: Sequence[Entrant], sides: Sequence[Side], *, alone: bool
 
 
 def _sets(
-    entrants: Sequence[Entrant], sides: Sequence[Side], pairings: Mapping[_Pairing, int], seed: int
+    entrants: Sequence[Entrant], sides: Sequence[SideParts], pairings: Mapping[_Pairing, int], seed: int
 ) -> tuple[list[GameSet], list[Chosen]]:
     """Return the games of all pairings, whose values are numbers of games, and all policies that play."""
     indices: dict[tuple[int, Agents], int] = {}
@@ -284,7 +286,7 @@ def _sets(
 
 def _match(
     entrants: Sequence[Entrant],
-    sides: Sequence[Side],
+    sides: Sequence[SideParts],
     pairings: Mapping[_Pairing, int],
     games_of_sets: Sequence[Games],
 ) -> Match:

@@ -1,7 +1,7 @@
 """A whole policy as one torch module for export: from observations to the most likely actions.
 
-The network is the one that acts in torch. The formulas of actions are in ``actions.py``, those of inputs in
-``tensor_inputs.py``. The conversions of ``envs/actions.py`` are repeated here with standard operators.
+The network is the one that acts in torch. The formulas of actions are in ``models/actions.py``, those of inputs
+in ``tensor_inputs.py``. The conversions of ``envs/actions.py`` are repeated here with standard operators.
 """
 
 from __future__ import annotations

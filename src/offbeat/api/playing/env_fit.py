@@ -12,6 +12,9 @@ from offbeat.core.types import EnvSpec, in_brief
 from offbeat.envs.checking.preflight import preflight_world
 from offbeat.envs.worlds.contract import WorldSpec
 
+INSTALL_TRAINED = "install the version of the env that the run was trained with (see versions.json in its directory)"
+"""What to do if the installed env is another one than that of the training."""
+
 
 def world_for(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec:
     """Return the agents and spaces of an env, after a few test steps.
@@ -28,8 +31,7 @@ def world_for(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpe
         now = ", ".join(map(in_short, world.names)) if world else "a single one"
         raise ConfigError(
             f"the agents of {trained.env} are {now}, but the policies were trained with "
-            f"{', '.join(map(in_short, owned))}: install the version of the env that they were trained "
-            "with, which versions.json in their run directory names"
+            f"{', '.join(map(in_short, owned))}: {INSTALL_TRAINED}"
         )
     return world
 
@@ -38,8 +40,7 @@ def policies_missing(env_id: str, agents: Sequence[str]) -> ConfigError:
     """Return the error for agents of a world for which no policy is given."""
     return ConfigError(
         f"no policy is given for {', '.join(map(in_short, agents))} of {env_id}: pass the run, or all its policies, "
-        "offbeat.load_all(run). If the run has no other policies, install the version of the env that it was trained "
-        "with, which versions.json in its run directory names"
+        f"offbeat.load_all(run). If the run has no other policies, {INSTALL_TRAINED}"
     )
 
 
@@ -58,6 +59,5 @@ def require_env_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
         of = f" of {', '.join(env.agents)}" if env.agents else ""
         raise ConfigError(
             f"the {different}{of} of {env.id} differ from those that the policy was trained with ({in_brief(now)}, "
-            f"not {in_brief(then)}): pass an env with the same {different}, or install the version of the env that it "
-            "was trained with, which versions.json in its run directory names"
+            f"not {in_brief(then)}): pass an env with the same {different}, or {INSTALL_TRAINED}"
         )

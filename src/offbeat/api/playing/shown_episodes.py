@@ -12,7 +12,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
-from offbeat.api.playing.env_fit import policies_missing
+from offbeat.api.playing.env_fit import INSTALL_TRAINED, policies_missing
 from offbeat.api.playing.loaded_policy import LoadedPolicy
 from offbeat.api.playing.policies_to_play import trained_of
 from offbeat.core.errors import FAILURES, ConfigError, OffbeatError, type_and_text, with_traceback_of
@@ -181,8 +181,7 @@ def act(policy: LoadedPolicy, observation: Any, reward: Any, mask: Any, *, no_de
         return policy(observation, reward=reward, action_mask=mask, no_decision=no_decision)
     except ValueError as error:
         raise ConfigError(
-            f"the policy does not fit the installed version of {policy.trained.env} ({error}): install the version "
-            "that it was trained with, which versions.json in its run directory names"
+            f"the policy does not fit the installed version of {policy.trained.env} ({error}): {INSTALL_TRAINED}"
         ) from error
 
 
