@@ -137,7 +137,7 @@ def evaluate(
         max_steps: env steps, over all envs, after which the evaluation ends.
         trust_code: as for `load`.
         on_step: for the command line: is called with the number of episodes that have ended, and of all episodes.
-        nodes: for the command line: connects to a cluster, one node of which plays the episodes; None: here.
+        nodes: for the command line: connects to a cluster, one node of which plays the episodes. None: here.
 
     Raises:
         ConfigError: the run or its env cannot be loaded, is code that was not accepted, or does not fit the policy.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, combinations
@@ -123,7 +124,7 @@ def match(
     max_episode_steps: int = MAX_EPISODE_STEPS,
     trust_code: bool = False,
     on_step: OnStep = lambda _ended, _total: None,
-    pool: TaskPool | None = None,
+    nodes: AbstractContextManager[TaskPool] | None = None,
 ) -> Match:
     """Play every player against every other one, in the world of the runs.
 
@@ -142,8 +143,8 @@ def match(
         max_episode_steps: steps of the world after which a game is cut. Returns up to there count.
         trust_code: as for `load`.
         on_step: for the command line: is called with the number of games that have ended, and of all games.
-        pool: for the command line: plays the games of each pair of players, in each seating, on a node of a cluster;
-            None: here.
+        nodes: for the command line: connects to a cluster. The games of each pair of players, in each seating, are
+            played on one of its nodes. None: here.
 
     Raises:
         ConfigError: an argument is invalid, there is only one player, the runs have different worlds, or the game has
@@ -173,12 +174,15 @@ def match(
             settings=trained.env_config, outcome=outcome, max_episode_steps=max_episode_steps,
         )  # fmt: skip
         sets, policies = _sets(entrants, playing, pairings, seed)
-        if pool is None:
+        if nodes is None:
             games_of_sets = play_here(sets, policies, make_envs, greedy=greedy, on_step=on_step)
         else:
             env = sending.package(trained.env, _imports(directories), trained.env_config.wrappers)
             limits = [RunDirectory(run).read_runtime() for run in directories]
-            games_of_sets = play_on_nodes(pool, env, limits, sets, policies, make_envs, greedy=greedy, on_step=on_step)
+            with nodes as pool:
+                games_of_sets = play_on_nodes(
+                    pool, env, limits, sets, policies, make_envs, greedy=greedy, on_step=on_step
+                )
         result = _match(entrants, playing, pairings, games_of_sets)
         if result.no_result == result.played:
             raise EnvFailed(_no_results(result, outcome))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,24 +84,22 @@ class Match:
         if len({picture.absolute() for picture in self._pictures}) < len(self._pictures):
             raise ConfigError(f"both --out and --ratings are {self.out}: pass another file for one of them")
         on_ray = OnRay.read(self.on, self.ray_address, self.cpus, self.gpus, self.resources)
-        nodes = nullcontext() if on_ray is None else on_ray.task_pool("a match of two players")
         with stdout_to_stderr(), progress_bar("games", shown=not self.json) as on_step:
             import_modules(self.imports)
-            with nodes as pool:
-                result = match(
-                    self.runs,
-                    episodes=self.episodes,
-                    seed=self.seed,
-                    checkpoint=self.checkpoint,
-                    snapshots=self.snapshots,
-                    average=self.average,
-                    sides=() if self.sides is None else tuple(self.sides.split(",")),
-                    greedy=self.greedy,
-                    max_episode_steps=self.max_episode_steps,
-                    trust_code=self.trust_code,
-                    on_step=on_step,
-                    pool=pool,
-                )
+            result = match(
+                self.runs,
+                episodes=self.episodes,
+                seed=self.seed,
+                checkpoint=self.checkpoint,
+                snapshots=self.snapshots,
+                average=self.average,
+                sides=() if self.sides is None else tuple(self.sides.split(",")),
+                greedy=self.greedy,
+                max_episode_steps=self.max_episode_steps,
+                trust_code=self.trust_code,
+                on_step=on_step,
+                nodes=None if on_ray is None else on_ray.task_pool("a match of two players"),
+            )
         if self.json:
             print(json.dumps(result.as_json()))
         else:
