@@ -11,6 +11,7 @@ So a league should be judged by its average too. There are two forms, which play
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,20 +62,29 @@ def average_policy(
             return probabilities, or weights are negative or all 0.
     """
     from open_spiel.python.algorithms.policy_aggregator import PolicyAggregator
-    from open_spiel.python.policy import tabular_policy_from_callable
+    from open_spiel.python.policy import TabularPolicy
 
     _require_supported(game)
     shares = shares_of(weights if weights is not None else [1.0] * len(policies), len(policies)).tolist()
-    tables = [tabular_policy_from_callable(game, policy) for policy in policies]
-    for table in tables:
-        legal = np.where(table.legal_actions_mask, table.action_probability_array, 0)
-        if not (table.action_probability_array >= 0).all() or not np.allclose(legal.sum(1), 1, atol=1e-4):
-            raise ConfigError(
-                "a policy returned something else than probabilities of the legal actions of a state, which add up to 1"
-            )
-    players = range(game.num_players())
+    uniform, players = TabularPolicy(game), range(game.num_players())
+    tables = [_table(uniform, policy) for policy in policies]
     average = PolicyAggregator(game).aggregate(players, [tables for _ in players], [shares for _ in players])
-    return average.to_tabular()
+    return _table(uniform, average.action_probabilities)
+
+
+def _table(uniform: TabularPolicy, policy: ActionProbabilities) -> TabularPolicy:
+    """Return a policy as a table with the states of another one."""
+    table = copy(uniform)
+    for row, state in zip(table.action_probability_array, table.states, strict=True):
+        probabilities, legal = policy(state), state.legal_actions()
+        row[:] = 0
+        row[legal] = [probabilities.get(action, 0) for action in legal]
+        if not (row >= 0).all() or abs(row.sum() - 1) > 1e-4:  # float32 rounds
+            raise ConfigError(
+                f"a policy returned {dict(probabilities)} at {state.information_state_string()!r}, but probabilities "
+                f"of the legal actions {legal} are expected, which add up to 1"
+            )
+    return table
 
 
 def shares_of(weights: Sequence[float], count: int) -> F64:
