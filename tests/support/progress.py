@@ -10,15 +10,10 @@ from offbeat.metrics.progress.status import About, Status
 from offbeat.metrics.timings import Timings
 
 ABOUT = About(
-    "ppo",
-    "CartPole-v1",
+    "ppo on CartPole-v1 (preset ppo-cartpole-v1)",
+    "processes, 4 actors x 16 envs, max_lag 1, cpu",
     RUNTIMES["processes"],
-    4,
-    16,
-    "max_lag 1",
-    "cpu",
     Path("runs/ppo-CartPole-v1"),
-    preset="ppo-cartpole-v1",
 )
 
 

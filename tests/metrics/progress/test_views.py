@@ -20,7 +20,7 @@ from offbeat.metrics.progress.notebook import NotebookLines, show_picture
 from offbeat.metrics.progress.rates import Rates
 from offbeat.metrics.progress.screen import History, Screen, sparkline
 from offbeat.metrics.progress.status import About, FirstBatch, PolicyStatus, Status
-from offbeat.metrics.progress.views import Lines, Silent, title_of, topology_of
+from offbeat.metrics.progress.views import Lines, Silent
 from offbeat.runtime.loop import run_metrics
 
 WAITS: dict[str, Any] = {
@@ -241,21 +241,6 @@ def test_serial_shows_no_waits_but_a_bottleneck_report():
     shown = picture(80, status(10, bottleneck="serial: a word"), about=replace(ABOUT, runtime=RUNTIMES["serial"]))
     assert "serial: a word" in shown
     assert "waiting" not in shown
-
-
-def test_the_topology_line_shows_inference_workers_and_the_devices_of_several_learners():
-    about = replace(ABOUT, actors=1, inference_workers=2, device="cpu,cpu")
-    assert topology_of(about) == "processes, 1 actor x 16 envs, 2 inference workers, max_lag 1, cpu,cpu"
-
-
-def test_the_topology_line_shows_exact_lag():
-    about = replace(ABOUT, actors=2, lag="exact")
-    assert topology_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"
-
-
-def test_the_title_says_that_no_preset_applies():
-    assert title_of(ABOUT) == "ppo on CartPole-v1 (preset ppo-cartpole-v1)"
-    assert title_of(replace(ABOUT, preset=None)) == "ppo on CartPole-v1 (default settings, no preset)"
 
 
 @pytest.mark.parametrize(

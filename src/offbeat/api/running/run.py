@@ -173,7 +173,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
 
     with ExitStack() as closing, _errors_logged(context):
         closing.callback(lambda: context.view.close(context.summary))
-        context.view.start(about_run(context))
+        context.view.start(about_run(context.config, context.directory.path))
         context.parts.main_thread.has_log = True
         tracker = start_tracker(context.config, context.directory, context.messages.notify, context.metrics_size)
         if tracker is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 from offbeat.api.running.run_context import RunContext
 from offbeat.api.running.running_status import RunningStatus
@@ -13,6 +14,7 @@ from offbeat.metrics.process_memory import ProcessMemory
 from offbeat.metrics.progress.status import About
 from offbeat.metrics.recorder import Recorder
 from offbeat.metrics.sinks import JsonLines, LateSink, Sink, TensorBoard
+from offbeat.metrics.text import counted
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.children.supervised import Supervised, start_failure
 from offbeat.runtime.devices import device_text
@@ -78,22 +80,16 @@ def make_loop(
     return loop
 
 
-def about_run(context: RunContext) -> About:
+def about_run(config: Config, run_dir: Path) -> About:
     """Return what the progress view shows about the run."""
-    config = context.config
-    return About(
-        algorithm=config.run.algorithm,
-        env=config.run.env,
-        runtime=config.runtime.entry,
-        actors=config.actors,
-        envs_per_actor=config.runtime.envs_per_actor,
-        lag_label=_lag_label(config),
-        device=device_text(config),
-        run_dir=context.directory.path,
-        lag=config.runtime.lag,
-        inference_workers=config.runtime.inference_processes,
-        preset=config.run.preset,
-    )
+    run, runtime = config.run, config.runtime
+    settings = "default settings, no preset" if run.preset is None else f"preset {run.preset}"
+    layout = [f"{counted(config.actors, runtime.entry.role)} x {counted(runtime.envs_per_actor, 'env')}"]
+    if runtime.inference_processes:
+        layout.append(counted(runtime.inference_processes, "inference worker"))
+    lag = _lag_label(config) + (" (exact)" if runtime.lag == "exact" else "")
+    topology = ", ".join((runtime.entry.name, *layout, lag, device_text(config)))
+    return About(f"{run.algorithm} on {run.env} ({settings})", topology, runtime.entry, run_dir)
 
 
 def _lag_label(config: Config) -> str:

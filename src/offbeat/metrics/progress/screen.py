@@ -20,8 +20,6 @@ from offbeat.metrics.progress.views import (
     gradient_staleness_of,
     lag_of,
     steps_of,
-    title_of,
-    topology_of,
     transition_of,
 )
 from offbeat.metrics.text import compact, done, duration, percentage, rounded
@@ -90,7 +88,7 @@ class Screen:
             parts.insert(3, PolicyLines(policies, free - len(parts) if spaced else free))
         yield Panel(
             Group(*(_spaced(parts) if spaced else parts)),
-            title=Text(f"offbeat: {title_of(self._about)}", style="bold cyan"),
+            title=Text(f"offbeat: {self._about.title}", style="bold cyan"),
             title_align="left",
             border_style="bright_black",
             padding=(0, 1),
@@ -106,7 +104,7 @@ class Screen:
         head = Table.grid(expand=True, padding=(0, 2, 0, 0))
         head.add_column(ratio=1)
         head.add_column(justify="right", no_wrap=True)
-        head.add_row(Text(topology_of(self._about)), phase)
+        head.add_row(Text(self._about.topology), phase)
         head.add_row(Text(str(self._about.run_dir), style="bright_black", overflow="fold"), "")
         return head
 

@@ -17,21 +17,12 @@ Phase = Literal["training", "evaluating", "saving", "stopping", "ended"]
 class About:
     """The properties of a run that do not change."""
 
-    algorithm: str
-    env: str
+    title: str
+    """The algorithm, the env and the preset."""
+    topology: str
+    """The runtime with its actors or workers, the bound on the lag, and the devices."""
     runtime: RuntimeEntry
-    actors: int
-    envs_per_actor: int
-    lag_label: str
-    """The bound on the lag, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets); in lock-free runs, what
-    the workers share."""
-    device: str
-    """Device of the learner; several learners have a comma-separated list."""
     run_dir: Path
-    lag: Literal["bounded", "exact"] = "bounded"
-    inference_workers: int = 0
-    preset: str | None = None
-    """Name of the preset that the settings are based on; None: the defaults of the algorithm."""
 
 
 class FirstBatch(NamedTuple):

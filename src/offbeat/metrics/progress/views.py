@@ -70,7 +70,7 @@ class Lines:
 
     def start(self, about: About) -> None:
         """Print the properties of the run."""
-        self.message(f"{title_of(about)}: {topology_of(about)}, {about.run_dir}")
+        self.message(f"{about.title}: {about.topology}, {about.run_dir}")
 
     def update(self, status: Status) -> None:
         """Print a line if the last one is a few seconds old."""
@@ -158,21 +158,6 @@ def _range(low: float | None, mean: float | None, high: float | None) -> str:
     if low is None or mean is None or high is None:
         return "-"
     return compact(low) if low == high else f"{compact(low)} to {compact(high)} (mean {compact(mean)})"
-
-
-def title_of(about: About) -> str:
-    """Return the algorithm, the env and the preset as text."""
-    settings = "default settings, no preset" if about.preset is None else f"preset {about.preset}"
-    return f"{about.algorithm} on {about.env} ({settings})"
-
-
-def topology_of(about: About) -> str:
-    """Return the runtime and its layout as text."""
-    workers = [f"{counted(about.actors, about.runtime.role)} x {counted(about.envs_per_actor, 'env')}"]
-    if about.inference_workers:
-        workers.append(counted(about.inference_workers, "inference worker"))
-    lag = about.lag_label + (" (exact)" if about.lag == "exact" else "")
-    return ", ".join((about.runtime.name, *workers, lag, about.device))
 
 
 def steps_of(status: Status, separator: str) -> str:
