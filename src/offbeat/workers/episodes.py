@@ -32,6 +32,9 @@ class Episodes:
     """[episodes]: sum over the agents."""
     team_sizes: NDArray[np.int64]
     """[episodes]: number of agents that took part."""
+    infos: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), kw_only=True)
+    """[n, K]: the number of each agent in each episode, for names in the infos with a reduction; NaN for the others,
+    and where there is none. Of joined agents there are none."""
     info: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     """The scores of the numbers in the infos, by name (see `core/info_names.py`): their means over all rows of these
     episodes that had one or, of names with a reduction, over the episodes. A number that no row had is missing."""
@@ -300,6 +303,7 @@ class _Sums:
             self._lengths[took_part],
             self.by_world(returns)[started].sum(axis=1),
             self.by_world(took_part)[started].sum(axis=1),
+            infos=self._of_episodes.numbers[took_part],
             info=info_means(self._info_names, self.info),
         )
 

@@ -7,7 +7,7 @@ games.outcomes      # [100, 2]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
@@ -18,7 +18,7 @@ from offbeat.config.env import MAX_EPISODE_STEPS, EnvConfig
 from offbeat.core.types import Policy
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_worlds
-from offbeat.workers.episodes import EpisodeCounter, Evaluation, Number, WorldsRow
+from offbeat.workers.episodes import Episodes
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
 from offbeat.workers.evaluator import PlayOptions, evaluate
 from offbeat.workers.mixture import Mixture
@@ -48,16 +48,7 @@ class GameEnvs(EvaluationEnvs):
     sides: Sequence[Sequence[str]] = ()
     """The names of the parts of each side."""
     outcome: str = ""
-    """Number in the infos at the end of an agent's episode that is its outcome; empty: its undiscounted return."""
-
-    def counter(self, episodes: int) -> EpisodeCounter:
-        if not self.outcome:
-            return super().counter(episodes)
-        specs = {part: envs.spec for part, envs in self.columns.items()}
-        agents, spec = {part: len(each.agents) for part, each in specs.items()}, specs["0"]
-        outcome_index = spec.info.index(self.outcome)
-        worlds = spec.columns // agents["0"]
-        return _OutcomeCounter(episodes, worlds, agents, spec.cut_at, self.sides, outcome_index)
+    """Name in `info` of the specs of the number that is an agent's outcome; empty: its undiscounted return."""
 
 
 def game_envs(
@@ -78,12 +69,14 @@ def game_envs(
         games: number of games of a call of `play_games`.
         seed: seed of the worlds.
         settings: the table [env].
-        outcome: see `GameEnvs`.
+        outcome: number in the infos whose last value in an agent's episode is its outcome; empty: its undiscounted
+            return.
         max_episode_steps: steps of the world after which a game is cut.
 
     Raises:
         ConfigError: a world cannot be made, or the agents of one part have different spaces.
     """
+    outcome = outcome and f"{outcome}:last"
     if outcome and outcome not in settings.info_metrics:
         settings = replace(settings, info_metrics=(*settings.info_metrics, outcome))
         world = replace(
@@ -130,71 +123,23 @@ def play_games(
     envs.worlds.restart_streams()
     acting = {str(index): policy for index, policy in enumerate(policies)}
     played = evaluate(acting, envs, episodes=games, seed=seed, options=PlayOptions(not greedy, on_step=on_step))
-    if isinstance(played, _WithOutcomes):
-        return Games(played.outcomes, played.cut)
-    returns = _by_side(envs.sides, {part: own.team_returns for part, own in played.policies.items()})
-    agents = _by_side(envs.sides, {part: own.team_sizes for part, own in played.policies.items()})
-    return Games(_means(returns, agents), played.cut)
+    index = envs.columns["0"].spec.info.index(envs.outcome) if envs.outcome else None
+    sides = [[played.policies[part] for part in side] for side in envs.sides]
+    return Games(np.stack([_outcomes(side, games, index) for side in sides], axis=1), played.cut)
 
 
-def _by_side(sides: Sequence[Sequence[str]], by_part: Mapping[str, NDArray[Number]]) -> NDArray[Number]:
-    """Return the sums over the parts of each side, [episodes, sides]; `by_part`: [episodes] of each part."""
-    return np.stack([np.sum([by_part[part] for part in side], axis=0) for side in sides], axis=1)
+def _outcomes(parts: Sequence[Episodes], games: int, index: int | None) -> NDArray[np.float64]:
+    """Return the outcomes of a side, [games]: the mean over its agents that have one. NaN: none has.
 
-
-def _means(sums: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the quotients; NaN where a count is 0."""
-    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WithOutcomes(Evaluation):
-    """An evaluation with the outcomes that the env has reported."""
-
-    outcomes: NDArray[np.float64]
-    """[episodes, sides]."""
-
-
-class _OutcomeCounter(EpisodeCounter):
-    """A counter that also reads a number from the infos at the end of the agents' episodes."""
-
-    def __init__(
-        self,
-        episodes: int,
-        worlds: int,
-        agents: dict[str, int],
-        cut_at: int | None,
-        sides: Sequence[Sequence[str]],
-        outcome_index: int,
-    ) -> None:
-        """Make a counter.
-
-        Args:
-            episodes: as for `EpisodeCounter`, and so the next three.
-            worlds: number of worlds.
-            agents: number of columns that each part has in a world.
-            cut_at: step of a game at which it is cut.
-            sides: the parts of each side.
-            outcome_index: index of the number in the infos.
-        """
-        super().__init__(episodes, worlds, agents, cut_at)
-        self._agents, self._sides, self._outcome_index = agents, sides, outcome_index
-        self._sums_of_outcomes = {part: np.zeros(episodes) for part in agents}
-        self._reports = {part: np.zeros(episodes, np.int64) for part in agents}
-        """Number of agents of each part for which the env has reported an outcome."""
-
-    def add(self, row: WorldsRow) -> None:
-        for part, sums in self._sums_of_outcomes.items():
-            outcome = row.outcomes[part]
-            values = outcome.info[:, self._outcome_index]
-            reported = (outcome.terminated | outcome.truncated) & np.isfinite(values)
-            for column in np.flatnonzero(reported).tolist():
-                episode = self._episode[column // self._agents[part]]
-                if episode < len(sums):
-                    sums[episode] += values[column]
-                    self._reports[part][episode] += 1
-        super().add(row)
-
-    def evaluation(self) -> Evaluation:
-        sums, reports = _by_side(self._sides, self._sums_of_outcomes), _by_side(self._sides, self._reports)
-        return _WithOutcomes(**vars(super().evaluation()), outcomes=_means(sums, reports))
+    Args:
+        parts: the episodes of the agents of each part.
+        games: number of games.
+        index: index of the number in the infos that is an agent's outcome; None: its return is.
+    """
+    values = np.concatenate([own.returns if index is None else own.infos[:, index] for own in parts])
+    game = np.concatenate([np.repeat(np.arange(games), own.team_sizes) for own in parts])
+    has_one = np.isfinite(values)
+    sums = np.bincount(game[has_one], values[has_one], games)
+    counts = np.bincount(game[has_one], minlength=games)
+    outcomes: NDArray[np.float64] = np.divide(sums, counts, out=np.full(games, np.nan), where=counts > 0)
+    return outcomes
