@@ -30,7 +30,7 @@ SMALL |= {"hidden_sizes": (8,), "minibatch_size": 16, "eval_every": 0, "checkpoi
 LIMIT_S = 0.2
 TRIED = 12
 """More env steps than those with which an env is tried before a run."""
-CALL = "the main thread was in a call of its env 0 that did not return in time"
+CALL = "the main thread was in a call of its envs that did not return in time"
 LEARNING = f"the learner has made no update for {LIMIT_S} s (stall_timeout_s)"
 CLOSING = f"the envs have not closed for {LIMIT_S} s (stall_timeout_s)"
 LOG: list[Path] = []
@@ -189,7 +189,7 @@ def test_in_another_thread_than_the_main_one_only_a_kill_ends_an_env_call():
     config = resolve("ppo", name_of_env(SlowThirdStep), flags={"step_timeout_s": LIMIT_S, "reset_timeout_s": 30.0})
     with ThreadPoolExecutor() as pool:
         pool.submit(build, config, SAID.append).result().close()
-    assert SAID[0].startswith("the thread was in a call of its env 0 that did not return in time")
+    assert SAID[0].startswith("the thread was in a call of its envs that did not return in time")
     assert "If it hangs, kill the process; " in SAID[0]
 
 

@@ -9,7 +9,6 @@ from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
 from offbeat.runtime.children.child_main import ChildContext
 from offbeat.runtime.children.launch import LaunchSpec, prepare_process
-from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.gate import ActorGate, PaceBoard
 from offbeat.runtime.inference.requests import InferenceAccess, RequestedInference
 from offbeat.runtime.links import GateLink
@@ -57,7 +56,6 @@ def main(launch: ActorLaunch, child: ChildContext) -> None:
     board = PaceBoard(arrays, runtime.actors)
     own_bell = Bell(launch.own_bell, -1)
     gate = ActorGate(board, plan.pace, runtime, launch.index, own_bell, Bell(-1, launch.learner_bell))
-    name_hanging_env(board.deadlines[launch.index], runtime)
     inference = launch.inference and RequestedInference(plan, launch.inference, launch.index, own_bell, gate.deadline)
     gate.deadline.enter(resets=True)  # making envs may take as long as a reset
     actor = make_actor(plan, launch.index, launch.origin, gate.deadline, launch.attempt, inference=inference)

@@ -9,28 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from threading import Thread, get_ident
-from time import monotonic, sleep
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
-from offbeat.envs.current import env_called_by
 
 START_FACTOR, LEAST_START_S = 2.5, 30.0
 """A process may take this many times `stall_timeout_s` to start and import its modules, and at least these seconds."""
 CONFIRM_S = 0.5
 """Seconds to wait for a new deadline after one has passed. If a batch scheduler has stopped all processes of the run
 for a while, all deadlines have passed; workers that continue then set a new one."""
-CHECK_S = 0.05
-"""Seconds between two checks of a deadline that has passed, in the worker, to name the env whose call it was. After
-`CONFIRM_S` the process is killed."""
-LONGEST_SLEEP_S = 3600.0
-"""Seconds of a sleep at most: the system refuses a time that is too far away."""
-ROW = 4
-"""Numbers in the row of a deadline: its time, the span, and the env that is named for a time, with this time."""
+ROW = 2
+"""Numbers in the row of a deadline: its time, and the span."""
 
 
 class Span(IntEnum):
@@ -53,18 +46,15 @@ class Span(IntEnum):
 _REASONS = {
     Span.NOTHING: "made no progress",
     Span.START: "did not start in time (stall_timeout_s)",
-    Span.STEP: "was in a call of {envs} that did not return in time (step_timeout_s)",
-    Span.RESET: "was in a call of {envs} that did not return in time (reset_timeout_s)",
+    Span.STEP: "was in a call of its envs that did not return in time (step_timeout_s)",
+    Span.RESET: "was in a call of its envs that did not return in time (reset_timeout_s)",
     Span.WORK: "made no progress in time outside of its envs (stall_timeout_s)",
     Span.INFERENCE: "waited for an inference worker that did not answer in time (stall_timeout_s)",
 }
 
 
 class Deadline:
-    """The deadline of one worker. Its parent writes it before the worker starts; after that, only the worker.
-
-    An env call that has passed its deadline can be named: `name_env`.
-    """
+    """The deadline of one worker. Its parent writes it before the worker starts; after that, only the worker."""
 
     def __init__(self, row: NDArray[np.float64]) -> None:
         """Make a deadline on a row of the board, [ROW]."""
@@ -78,17 +68,6 @@ class Deadline:
     def end(self) -> None:
         """End the span: there is no deadline until the next one starts."""
         self._row[0] = 0
-
-    def name_env(self, env: int | None, time: float) -> None:
-        """Note the index of the env in whose call a deadline has passed; None: it is not known.
-
-        Args:
-            env: the index of the env among those of the worker.
-            time: the time of the deadline. A later one has no such env.
-        """
-        if env is not None:
-            self._row[2] = env
-            self._row[3] = time
 
     @property
     def time(self) -> float:
@@ -112,8 +91,7 @@ class Deadline:
     @property
     def reason(self) -> str:
         """Message about a worker whose deadline has passed, to follow its name: 'actor 1 made no progress'."""
-        is_named = self.is_in_env and self._row[3] == self._row[0]
-        return _REASONS[self.span].format(envs=f"its env {int(self._row[2])}" if is_named else "its envs")
+        return _REASONS[self.span]
 
 
 class WorkerDeadline:
@@ -193,25 +171,3 @@ class StallWatch:
         suspected, since = self._suspects.get(worker, (passed, now))
         self._suspects[worker] = (passed, since if suspected == passed else now)
         return suspected == passed and now - since >= CONFIRM_S
-
-
-def name_hanging_env(deadline: Deadline, runtime: RuntimeConfig) -> None:
-    """Start a thread that names the env, on the board, when an env call of this thread has passed its deadline.
-
-    It sleeps until then. It can name no env that keeps Python's interpreter lock.
-
-    Args:
-        deadline: the deadline of this worker.
-        runtime: has the time limits.
-    """
-    shortest = min(runtime.step_timeout_s, runtime.reset_timeout_s)
-    Thread(target=_name_when_passed, args=(get_ident(), deadline, shortest), daemon=True).start()
-
-
-def _name_when_passed(worker: int, deadline: Deadline, shortest: float) -> None:
-    """Name the env of each deadline that passes. No deadline that is set from now on can pass within `shortest` s."""
-    while True:
-        time = deadline.time
-        if deadline.has_passed:
-            deadline.name_env(env_called_by(worker), time)
-        sleep(min(max(CHECK_S, time - monotonic()), shortest, LONGEST_SLEEP_S))

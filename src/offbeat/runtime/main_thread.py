@@ -22,7 +22,6 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import place_in_user_code
 from offbeat.core.process.threads import join_all, start_thread
 from offbeat.envs.call_watch import EnvCallWatch
-from offbeat.envs.current import env_called_by
 from offbeat.runtime.deadline import ROW, Deadline, Span, StallWatch
 from offbeat.runtime.reporting import Notify
 
@@ -137,7 +136,6 @@ class MainThreadWatch:
             progresses = self._deadline.span == Span.WORK and monotonic() - progressed < self._stall_s
             if stalls.has_stalled(0) and not progresses and time != notified:
                 notified = time
-                self._deadline.name_env(env_called_by(self._thread), time)
                 self._notify(watched)
 
     def _notify(self, watched: _Watched) -> None:

@@ -15,7 +15,6 @@ from functools import partial
 from offbeat.core.closing import all_or_closed, close_all, closed_on_error
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, type_and_text, with_notes_of
 from offbeat.core.process.threads import core_of, join_all, pin, raise_niceness, start_thread, write_blas_memory
-from offbeat.envs.current import env_called_by
 from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
@@ -114,16 +113,9 @@ class ThreadActing(GatedActing):
         for actor in range(self.board.workers):
             if self._stalls.has_stalled(actor):
                 raise RunFailed(
-                    f"actor {actor} {self._stall_of(actor)}, and a thread cannot be killed: pass "
+                    f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: pass "
                     "--runtime processes, which restarts such an actor, or a longer time limit"
                 )
-
-    def _stall_of(self, actor: int) -> str:
-        """Return why an actor has stalled, with the env that hangs."""
-        deadline, thread = self.board.deadlines[actor], self._threads[actor].ident
-        if thread is not None:
-            deadline.name_env(env_called_by(thread), deadline.time)
-        return deadline.reason
 
     def snapshots(self) -> list[ActorSnapshot]:
         while not self._all_paused():

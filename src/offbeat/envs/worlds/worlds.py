@@ -22,7 +22,6 @@ from offbeat.core.closing import close_all_or_warn
 from offbeat.core.errors import FAILURES
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
-from offbeat.envs.current import calls_envs
 from offbeat.envs.failures import failed, fault_of_call
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.worlds.contract import PoliciesOf, World, WorldSnapshots, WorldSpec
@@ -94,7 +93,6 @@ class Worlds:
 
     # --- what the columns of the policies call ---------------------------------------------------------------
 
-    @calls_envs(lambda at: at["world"])
     def set_progress(self, progress: float) -> None:
         """Pass the training progress to the worlds that use it."""
         for world, setters in enumerate(self._progress_setters):
@@ -118,7 +116,6 @@ class Worlds:
             rows.rows.terminated[:] = rows.rows.truncated[:] = False
         self._check(range(len(self._groups)))
 
-    @calls_envs(lambda at: at["index"])
     def _reset(self, index: int, seed: int | None) -> None:
         """Start a new episode of one world."""
         state = self._states[index]
@@ -162,7 +159,6 @@ class Worlds:
                 rows.sent[group] = False
             self._step(self._groups[group], group)
 
-    @calls_envs(lambda at: at["index"])
     def _step(self, worlds: slice, group: int) -> None:
         states = self._states[worlds]
         stepped = np.array([not state.over for state in states])

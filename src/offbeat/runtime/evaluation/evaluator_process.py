@@ -21,7 +21,7 @@ from offbeat.models.published import published_layout
 from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell, Board, board_slabs
 from offbeat.runtime.children.child_main import ChildContext
 from offbeat.runtime.children.launch import LaunchSpec, prepare_process
-from offbeat.runtime.deadline import WorkerDeadline, name_hanging_env
+from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.loop.time_limit_warning import EndlessEpisodes
 from offbeat.workers.episodes import Evaluation
@@ -88,7 +88,6 @@ def main(launch: EvaluatorLaunch, child: ChildContext) -> None:
     plan = launch.plan
     shared = EvaluatorBoard(attach(launch.arena, evaluator_board_slabs(plan.policies)), plan.policies)
     deadline, bell = shared.worker_deadline(0, launch.runtime), Bell(launch.own_bell, -1)
-    name_hanging_env(shared.deadlines[0], launch.runtime)
     policies = plan.make_policies()
     if not all(policy.spec.plain for policy in plan.policies):
         set_thread_count(launch.threads)

@@ -22,7 +22,6 @@ from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.children.child_main import ChildContext
 from offbeat.runtime.children.launch import LaunchSpec, prepare_process
-from offbeat.runtime.deadline import name_hanging_env
 from offbeat.runtime.devices import device_of, set_up_device
 from offbeat.runtime.hogwild.board import WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.hogwild.device_buffer import open_buffer
@@ -117,7 +116,6 @@ class Worker:
         self._board = WorkersBoard(shared_state, launch.shared_state.workers)
         self._bell = Bell(launch.own_bell, -1)
         self._deadline = self._board.worker_deadline(index, runtime)
-        name_hanging_env(self._board.deadlines[index], runtime)
         storage = SharedStorage(launch.shared_state, shared_state, index)
         self._algorithm = launch.algorithm.for_run(config, plan.policy.spec, device_of(config), storage)
         counter = WorkerUpdateCounter(self._board, index, self._deadline.renew)

@@ -99,8 +99,6 @@ class Alive(NamedTuple):
     """Whether its deadline has passed."""
     waits: bool
     """Whether it has nothing to do."""
-    env: int | None = None
-    """Index of the env in whose call it has stalled; None: not known."""
 
 
 class RowMessage:

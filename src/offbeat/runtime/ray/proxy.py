@@ -198,22 +198,20 @@ class ActorProxy:
         self._is_asked, self.placed = False, True
         if alive.has_stalled:
             if not self._deadline.has_passed:
-                self._set_deadline(alive.span, -1.0, alive.env)
+                self._set_deadline(alive.span, -1.0)
         elif not (alive.waits and self._owes_answer):  # else a message was lost: the deadline stays
             self._set_deadline(alive.span, max(0.0, alive.left_s) + ACTOR_ANSWER_S)
 
-    def _set_deadline(self, span: Span, seconds: float, env: int | None = None) -> None:
+    def _set_deadline(self, span: Span, seconds: float) -> None:
         """Set the deadline, unless it was killed: it is then that of the next actor with its index.
 
         Args:
             span: what the actor is doing.
             seconds: the seconds that are left.
-            env: the env whose call has passed the deadline, if it is known.
         """
         with self._end_lock:
             if not self.has_ended:
                 self._deadline.set(span, seconds)
-                self._deadline.name_env(env, self._deadline.time)
 
     @property
     def _owes_answer(self) -> bool:

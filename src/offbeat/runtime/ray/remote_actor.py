@@ -13,7 +13,6 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import wraps
 from math import inf
-from threading import get_ident
 from time import monotonic
 from time import perf_counter as clock
 from typing import Any, cast
@@ -28,7 +27,6 @@ from offbeat.core.process.allocator import keep_freed_memory
 from offbeat.core.process.threads import set_blas_thread_count
 from offbeat.core.types import Tree
 from offbeat.envs import sending
-from offbeat.envs.current import env_called_by
 from offbeat.memory.arena import private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.runtime.children.child_main import Failed
@@ -126,8 +124,6 @@ class RemoteActor:
         self._deadline = Deadline(np.zeros(ROW))
         self._watch = WorkerDeadline(self._closed, self._deadline, launch.plan.runtime)
         self._stalls = StallWatch([self._deadline])
-        self._thread = 0
-        """Identifier of the thread that calls the envs."""
 
     @answering_failures
     def start(self) -> Started:
@@ -137,7 +133,7 @@ class RemoteActor:
         keep_flags()
         end_with_node()
         _print_to_stderr()
-        launch, plan, self._thread = self._launch, self._plan, get_ident()
+        launch, plan = self._launch, self._plan
         if launch.folder is not None:
             with suppress(OSError):
                 os.chdir(launch.folder)
@@ -199,7 +195,7 @@ class RemoteActor:
             return Alive(Span.WORK, self._plan.runtime.stall_timeout_s, has_stalled=False, waits=True)
         if not self._stalls.has_stalled(0):
             return Alive(span, left_s, has_stalled=False, waits=False)
-        return Alive(span, left_s, has_stalled=True, waits=False, env=env_called_by(self._thread))
+        return Alive(span, left_s, has_stalled=True, waits=False)
 
     def stop(self) -> None:
         """Let the next env call end the work: the run is ending."""

@@ -34,7 +34,6 @@ from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.adapters.gymnasium.tasks import TaskSetter
 from offbeat.envs.adapters.gymnasium.vector_columns import VectorColumns
 from offbeat.envs.contract import Advanced, EnvRequest, Envs, Outcome, State, frame_skip_of
-from offbeat.envs.current import calls_envs
 from offbeat.envs.failures import column_failed, fault_of_call
 from offbeat.envs.normalizers import normalizers_of
 from offbeat.envs.observations import observation_leaves
@@ -93,7 +92,6 @@ class GymnasiumEnvs:
             and any(columns.offers_mask for columns in self._columns)
         )
 
-    @calls_envs(lambda at: at["column"])
     def set_progress(self, progress: float) -> None:
         """Pass the progress to the envs that use it, and set the parameters of the curriculum."""
         for column, setters in self._progress_setters:

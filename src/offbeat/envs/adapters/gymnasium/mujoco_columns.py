@@ -21,7 +21,6 @@ from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.adapters.gymnasium.locomotion import Locomotion, locomotion_of
 from offbeat.envs.adapters.gymnasium.scalar_columns import ScalarColumns
 from offbeat.envs.contract import Outcome
-from offbeat.envs.current import calls_envs
 from offbeat.envs.rows import mark_reset_rows, prefer_termination
 
 
@@ -105,7 +104,6 @@ class MujocoColumns(ScalarColumns):
         """The same memory as `_arrays`, with the envs one after the other."""
         self._observation: Array = rows.observation[spec.observation[0].name]
 
-    @calls_envs(lambda at: at["self"].span.start + at["column"])
     def step(self, actions: Iterable[Any]) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)

@@ -13,7 +13,6 @@ from offbeat.envs.adapters.gymnasium.action_repeat import ActionRepeat
 from offbeat.envs.adapters.gymnasium.columns import RETURNED, Columns, DecisionMarks, has_mask
 from offbeat.envs.adapters.gymnasium.groups import SingleEnv
 from offbeat.envs.contract import Outcome
-from offbeat.envs.current import calls_envs
 from offbeat.envs.failures import column_failed, fault_of_call
 from offbeat.envs.findings import fault_of_ends, kind_of
 from offbeat.envs.infos import info_reader
@@ -46,7 +45,6 @@ class ScalarColumns:
         row = {name: leaf[column, ...] for name, leaf in self._rows.observation.items()}
         return writers_of(self._spec, self.envs[0].observation_space, row)
 
-    @calls_envs(lambda at: at["self"].span.start + at["column"])
     def reset(self, seeds: Sequence[int] | None) -> None:
         column = 0
         info: Any = {}
@@ -70,7 +68,6 @@ class ScalarColumns:
             raise self._failed(column, "reset", error) from error
         self._checks.require()
 
-    @calls_envs(lambda at: at["self"].span.start + at["column"])
     def step(self, actions: Iterable[Any]) -> Outcome:
         rewards, terminations, truncations = self._rewards, self._rows.terminated, self._rows.truncated
         mark_reset_rows(self._rows)
