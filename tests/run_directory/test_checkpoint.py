@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tracemalloc
@@ -18,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
+from tests.support.mutations import rehashed
 from tests.support.runs import contents, files_up_to, lines_of, offbeat, small_arguments, small_run
 from tests.support.thorough import examples, stride, thorough
 
@@ -475,6 +477,16 @@ def test_a_replay_is_loaded_only_on_request(tmp_path):
     assert (loaded.state, loaded.replay, loaded.replay_dropped) == ({"number": 1}, None, False)
 
 
+def test_a_loaded_replay_is_mapped_and_stays_valid_if_the_checkpoint_is_deleted(tmp_path):
+    path = store_in(tmp_path).save(1, replayed(1), ["latest"])
+    loaded = load(path, with_replay=True).replay
+    assert loaded is not None
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert {line.split()[-1] for line in maps if str(tmp_path) in line} == {str(path / REPLAY)}
+    shutil.rmtree(path)
+    assert same(dict(sorted(loaded.items())), dict(sorted(rings(1).items())))
+
+
 def test_a_checkpoint_that_never_had_a_replay_reports_no_dropped_replay(tmp_path):
     loaded = load(store_in(tmp_path).save(1, full(1), ["latest"]), with_replay=True)
     assert (loaded.replay, loaded.replay_dropped) == (None, False)
@@ -501,6 +513,36 @@ def test_a_damaged_replay_is_never_loaded(tmp_path, damage):
     path = store_in(tmp_path).save(1, replayed(1), ["latest"])
     damage(path / REPLAY)
     with pytest.raises(ConfigError, match=r"is damaged: replay\.safetensors"):
+        load(path, with_replay=True)
+
+
+FLOAT = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", REPLAY])
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"a": FLOAT, "b": FLOAT},
+        {"a": {**FLOAT, "data_offsets": [4, 8]}},
+        {"a": {**FLOAT, "shape": [2**40]}},
+        {"a": {**FLOAT, "shape": [0, 2**62], "data_offsets": [0, 0]}, "b": FLOAT},
+        {"a": {**FLOAT, "shape": [1] * 65}},
+        {"a": {**FLOAT, "shape": [2], "dtype": "BF16"}},
+        {"a": {**FLOAT, "shape": [4], "dtype": "F8_E4M3"}},
+        {"a": {**FLOAT, "dtype": "C32"}},
+        {"a": {"dtype": "F32"}},
+    ],
+    ids=["same place", "gap", "too large", "too large and empty", "65 axes", "BF16", "F8", "unknown", "no shape"],
+)
+def test_arrays_with_an_invalid_header_are_refused_even_if_the_hash_is_right(tmp_path, file, header):
+    path = store_in(tmp_path).save(1, replayed(1), ["latest"])
+    text = json.dumps(header).encode()
+    data = {each.name: each.read_bytes() for each in path.iterdir()}
+    data[file] = len(text).to_bytes(8, "little") + text + bytes(4)
+    (path / file).write_bytes(data[file])
+    (path / "manifest.json").write_bytes(rehashed(data))
+    with pytest.raises(ConfigError, match=f"is damaged: {re.escape(file)} cannot be read"):
         load(path, with_replay=True)
 
 

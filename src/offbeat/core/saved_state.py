@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from offbeat.core.fields import in_short
-from offbeat.core.strict_arrays import KINDS
 from offbeat.core.strict_json import DEEPEST, Unreadable, parse_object
 from offbeat.core.types import Array, Tree
 
@@ -19,7 +18,14 @@ _SEPARATOR = "::"
 """Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
 _DEEPEST = DEEPEST - 10
 """Maximum nesting of a state of envs, which lies a few levels deep in the state of the run."""
-_DTYPES = frozenset(np.dtype(kind) for kind in KINDS.values())
+DTYPE_NAMES = {
+    np.dtype(kind): name
+    for name, kind in {
+        "BOOL": "?", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I8": "i1", "I16": "<i2", "I32": "<i4",
+        "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
+    }.items()
+}  # fmt: skip
+"""Dtypes of the arrays that a checkpoint can store -> their names in safetensors files."""
 SAVABLE = (
     "a dict whose keys are text, and whose values are numbers, text, booleans, None, NumPy arrays of numbers, or dicts "
     "and lists of these"
@@ -81,7 +87,7 @@ def _read_back(state: Mapping[str, Any]) -> tuple[dict[str, Any], Tree]:
 def _split(value: Any, path: str, arrays: Tree) -> Any:
     """Return `value` as JSON. Its arrays are moved to `arrays`, named by their path."""
     if isinstance(value, np.ndarray):
-        if value.dtype not in _DTYPES:
+        if value.dtype not in DTYPE_NAMES:
             raise NotSavable(f"{_shown(path)} is an array of {value.dtype}")
         if path in arrays:
             raise NotSavable(f"two arrays have the same path, {_shown(path)}")

@@ -26,15 +26,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
 from offbeat.core.files import sync
 from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
-from offbeat.core.saved_state import join, split
-from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, LONGEST_HEADER, map_arrays, read_arrays
-from offbeat.core.strict_json import read_json, require_regular
+from offbeat.core.saved_state import DTYPE_NAMES, join, split
+from offbeat.core.strict_json import Unreadable, read_json, require_regular
 from offbeat.core.types import Array, Tree
 
 FORMAT = 4
@@ -46,6 +46,8 @@ DROPPED = "dropped"
 """Value in a manifest, instead of the hash, for a replay that was deleted after a newer one was complete."""
 MANIFEST_BYTES, POLICY_BYTES, STATE_BYTES = 2**20, 2**22, 2**28
 """Maximum sizes in bytes, because parsing JSON takes many times its size in memory."""
+LENGTH_BYTES, LONGEST_HEADER = 8, 100_000_000
+"""Size of the length of a safetensors header, and the longest header that safetensors reads, in bytes."""
 POLICY_NAME = r"[\w-][\w.-]*"
 """Name of a policy, of any version of offbeat. It cannot contain a path that leads out of the folder."""
 _WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>{POLICY_NAME})/)?{re.escape(WEIGHTS)}")
@@ -157,7 +159,7 @@ def _load(path: Path, with_state: bool, with_replay: bool) -> Checkpoint:
     if listed is None or listed == DROPPED or not with_replay:
         return Checkpoint(policies, state, None, listed == DROPPED)
     _verify(path, REPLAY, listed)
-    return Checkpoint(policies, state, _read(path, REPLAY, map_arrays))
+    return Checkpoint(policies, state, _read(path, REPLAY, _map_arrays))
 
 
 def _policies_of(files: Iterable[str]) -> list[str]:
@@ -167,7 +169,7 @@ def _policies_of(files: Iterable[str]) -> list[str]:
 
 
 def _read_policy(path: Path, policy: str) -> SavedPolicy:
-    weights = _read(path, policy_key(policy, WEIGHTS), read_arrays)
+    weights = _read(path, policy_key(policy, WEIGHTS), _read_arrays)
     return SavedPolicy(weights, _read_about(path, policy))
 
 
@@ -187,7 +189,32 @@ def _read(checkpoint: Path, name: str, reader: Callable[[Path], T]) -> T:
 
 def _with_arrays(path: Path) -> dict[str, Any]:
     """Return the state with its arrays inserted."""
-    return join(read_json(path.with_name(STATE), STATE_BYTES), read_arrays(path))
+    return join(read_json(path.with_name(STATE), STATE_BYTES), _read_arrays(path))
+
+
+def _map_arrays(path: Path) -> Tree:
+    """Return read-only views of the arrays in a safetensors file."""
+    arrays = _read_arrays(path, "pt")  # torch maps the file into memory
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
+
+
+def _read_arrays(path: Path, framework: str = "numpy") -> Tree:
+    """Return the arrays in a safetensors file. Such a file cannot contain code.
+
+    Raises:
+        Unreadable: the header is invalid, or does not match the data, or names a dtype that no checkpoint has.
+    """
+    try:
+        with safe_open(path, framework) as file:
+            arrays = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    except (SafetensorError, AttributeError, TypeError, ValueError) as error:  # the last three: unknown dtypes, shapes
+        raise Unreadable(f"cannot be read ({str(error)[:300]})") from None
+    for name, array in arrays.items():
+        if array.dtype not in DTYPE_NAMES:
+            raise Unreadable(f"has {in_short(name)} in an unknown dtype")
+    return arrays
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -287,13 +314,13 @@ CHUNK_BYTES = 1 << 20
 """Maximum number of bytes of a replay that are copied at a time."""
 _ALIGNMENT = 64
 """Alignment of the first array, in bytes. The arrays are sorted by item size, so all are aligned to their items."""
-_DTYPE_NAMES = {np.dtype(kind): name for name, kind in KINDS.items()}
 
 
 def _stream_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
     """Write arrays to a safetensors file, chunk by chunk, and return its SHA-256.
 
-    `core/strict_arrays.py` describes the format. The function `save` of safetensors needs a second copy in memory.
+    The format: eight bytes with the length of the header, little-endian; the header as JSON; the arrays in C order,
+    without gaps. The function `save` of safetensors needs a second copy in memory.
 
     Raises:
         OSError: the file could not be written, for example because the disk is full.
@@ -314,7 +341,7 @@ def _header(arrays: Sequence[tuple[str, Array]]) -> bytes:
     entries, end = {}, 0
     for name, array in arrays:
         begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": _DTYPE_NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
+        entries[name] = {"dtype": DTYPE_NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
     text = json.dumps(entries).encode()
     text += b" " * (-(LENGTH_BYTES + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
