@@ -52,6 +52,10 @@ class Shared:
     shared: bool
     separate: bool = False
 
+    @property
+    def registered(self) -> Mapping[str, Tensor]:
+        return self.tensors
+
     def register(self, name: str, initial: Tensor) -> Tensor:
         return self.tensors[name.rpartition("/")[2]].view(initial.shape)
 

@@ -73,7 +73,7 @@ class OffPolicy(Attributes, Checkpointed, Generic[Settings]):
         """
         _require_methods(type(self))
         self.config, self.spec, self.device = config, spec, device
-        storage = storage or PrivateStorage()
+        self._storage = storage = storage or PrivateStorage()
         self.errors = NO_ERRORS
         self._layout = published_layout(spec)
         self._statistics = Statistics(spec, storage, returns=False, device=device)

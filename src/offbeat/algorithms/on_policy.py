@@ -120,7 +120,7 @@ class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
         self.config, self.spec, self.corrected, self.device = config, spec, corrected, device
         self.entropy_coef = config.entropy_coef
         """The weight of exploration in this learning step, see `entropy_coef_schedule`."""
-        storage = storage or PrivateStorage()
+        self._storage = storage = storage or PrivateStorage()
         self.register(storage)
         if not self._registered:
             raise ConfigError(f"{_own_registers(type(self))} does not call super().register(storage): add it")
@@ -148,8 +148,9 @@ class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
         """Register tensors that the algorithm learns or counts in addition to the network.
 
         Called by `__init__` before the network is made; `config` and `spec` are set. Use the tensor that
-        ``storage.register(name, initial)`` returns: in lock-free runs all workers share it. Add it to `arrays` or
-        `state`, so that checkpoints have it. Base classes register tensors too, so call `super().register(storage)`.
+        ``storage.register(name, initial)`` returns: checkpoints have it, and in lock-free runs all workers share it.
+        Add it to `arrays` if it belongs to the weights, from which another run may start (`init_from`). Base classes
+        register tensors too, so call `super().register(storage)`.
         """
         self._registered = True
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -314,13 +314,6 @@ class PPO(OnPolicy[PPOConfig]):
             self._adapted_rate[0] = max(low, rate / KL_RATE_FACTOR)
         elif kl < target / 2:
             self._adapted_rate[0] = min(high, rate * KL_RATE_FACTOR)
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "learning_rate": float(self._adapted_rate)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        super().restore(state)
-        self._adapted_rate[0] = float(state["learning_rate"])
 
 
 def _metrics_of(log_ratio: Tensor, clip: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -103,10 +103,6 @@ class UnsavedStatistics(RunWarning):
     """An env normalises with running statistics that are not saved."""
 
 
-class UnsavedTensor(RunWarning):
-    """A tensor that an algorithm has registered does not seem to be in its checkpoints."""
-
-
 class UnprovenMemoryOrder(RunWarning):
     """Processes of a run share memory on a processor for which the order of what they see is not proven."""
 

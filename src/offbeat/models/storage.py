@@ -6,6 +6,7 @@ and uses the tensor that `register` returns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from torch import Tensor
@@ -20,6 +21,11 @@ class Storage(Protocol):
     """Whether other learners change the tensors too."""
     separate: bool
     """Whether a learner computes gradients with its own copy of the parameters."""
+
+    @property
+    def registered(self) -> Mapping[str, Tensor]:
+        """The tensors of `register` that an algorithm saves itself, by name."""
+        ...
 
     def register(self, name: str, initial: Tensor) -> Tensor:
         """Return the tensor of this name, with the shape and the initial values of `initial`."""

@@ -39,7 +39,6 @@ from offbeat.runtime.main_thread import MainThreadWatch
 from offbeat.runtime.parts import PacedParts, PacedPolicy, PolicyParts, blas_threads
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.runtime.tested_envs import TestedEnvs, tested_envs
-from offbeat.runtime.unsaved_tensors import unsaved_warning
 from offbeat.workers.feed import Feed
 from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
 from offbeat.workers.loader import LoadAhead
@@ -79,11 +78,10 @@ def parts_of_tested(tested: TestedEnvs, notify: Callable[[str], None], *, shared
     """
     config, made = tested.config, list[Closable]()
     with closed_on_error(made):
-        storages = {name: PrivateStorage() for name in tested.policies}
         policies = []
         for name, env in tested.policies.items():
             sides = tested.league.sides_of(name) if tested.league else ()
-            policies.append(policy_parts(config, env, storages[name], name, sides))
+            policies.append(policy_parts(config, env, PrivateStorage(), name, sides))
             made.append(policies[-1].algorithm)
         plan = plan_of(tested, policies, _actor_threads(config, policies))
         _require_memory(plan, notify)
@@ -91,12 +89,10 @@ def parts_of_tested(tested: TestedEnvs, notify: Callable[[str], None], *, shared
             agents = [side.agents for side in tested.league.sides]
             if message := message_of(agents, what="league", example=EXAMPLE):
                 notify(message)
-        unsaved = (unsaved_warning(each.algorithm, storages[each.name].registered) for each in policies if each.trained)
-        warnings = tuple(dict.fromkeys(filter(None, unsaved)))
         arena = SharedArena(plan.slabs()) if shared else None
         if arena:
             made.append(arena)
-        return _parts_in(arena, tested, policies, plan, warnings)
+        return _parts_in(arena, tested, policies, plan)
 
 
 def _require_memory(plan: Plan, notify: Callable[[str], None]) -> None:
@@ -117,7 +113,6 @@ def _parts_in(
     tested: TestedEnvs,
     policies: Sequence[PolicyParts],
     plan: Plan,
-    warnings: tuple[str, ...],
 ) -> PacedParts:
     """Build the parts that read and write the arrays of a run: feeds, learners and league.
 
@@ -126,7 +121,6 @@ def _parts_in(
         tested: the envs, with the config and the rules of the league.
         policies: in the order of the plan.
         plan: what actors are made from.
-        warnings: about the policies.
     """
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     memory, timings = plan.memory(arrays), Timings()
@@ -144,7 +138,6 @@ def _parts_in(
         policies=tuple(paced),
         timings=timings,
         main_thread=MainThreadWatch(tested.config.runtime),
-        warnings=warnings,
         plan=plan,
         arrays=arrays,
         arena=arena,

@@ -104,8 +104,6 @@ class Parts:
     """Timings of this process. Actors and workers have their own."""
     main_thread: MainThreadWatch
     """Watches the thread of the training loop."""
-    warnings: tuple[str, ...] = ()
-    """Warnings about tensors that no checkpoint seems to have."""
     build_messages: tuple[str, ...] = ()
     """Messages from the time in which the parts were built, for the log: of each, the first line was shown."""
 

@@ -20,7 +20,6 @@ from offbeat.core.errors import (
     RunWarning,
     UnprovenMemoryOrder,
     UnsavedStatistics,
-    UnsavedTensor,
     WithoutEffect,
 )
 from offbeat.core.field_definitions import defaults_of
@@ -65,8 +64,7 @@ def resume_warnings(parts: Parts, changed: Changed, *, env_steps: int, counts_an
 def _always(parts: Parts, nothing: str) -> tuple[RunWarning, ...]:
     """Return the warnings of both; `nothing`: the message that no update will be made, or ''."""
     learns_nothing = (LearnsNothing(nothing),) if nothing else ()
-    statistics, tensors = _unsaved_statistics(parts.env_spec), map(UnsavedTensor, parts.warnings)
-    return (*learns_nothing, *statistics, *tensors, *unproven_memory_order(parts.config))
+    return (*learns_nothing, *_unsaved_statistics(parts.env_spec), *unproven_memory_order(parts.config))
 
 
 def _unsaved_statistics(env: EnvSpec) -> Iterator[RunWarning]:

@@ -98,6 +98,8 @@ class SharedStorage:
         self.separate = shape.separate and worker is not None
         self._shape, self._arrays, self._worker = shape, arrays, worker
         self._shared = {name for name, _, _ in shape.learned}
+        self.registered: Mapping[str, Tensor] = {}
+        """Empty: `learned` returns all tensors for a checkpoint."""
 
     def register(self, name: str, initial: Tensor) -> Tensor:
         return self._tensor(name).view(initial.shape)
