@@ -25,9 +25,9 @@ def without_details(notify: Callable[[str], None]) -> Notify:
 
 
 class Reporting(NamedTuple):
-    """The functions that are called when processes of a run change."""
+    """The functions that are called with messages, and when processes of a run change."""
 
     notify: Notify
-    """Is called with a message for each restart."""
+    """Is called with each message for the user, such as that of a restart."""
     processes_changed: Callable[[str, Sequence[Supervised]], None]
     """Is called with a role and all its processes whenever one of them was started."""

@@ -65,7 +65,6 @@ def make_loop(
         directory=directory,
         recorder=recorder,
         show_status=status.update,
-        notify=context.messages.notify,
         warn=warn,
         reporting=Reporting(context.messages.notify, show_processes),
         signals=context.signals,

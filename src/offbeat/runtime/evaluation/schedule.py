@@ -68,7 +68,7 @@ class Evaluations:
         self._plan, self._policies, self._weights = plan, parts.policies, parts.weights
         self._make_evaluator = make_evaluator
         self._evaluator: Evaluator | None = None
-        self._recorder, self._observer, self._notify = services.recorder, services.observer, services.notify
+        self._recorder, self._observer, self._notify = services.recorder, services.observer, services.reporting.notify
         self._saving, self._expected_s = saving, expected_s
         self.concurrent, self._bounded = concurrent, bounded
         self._running: tuple[dict[str, Tree], Counters] | None = None

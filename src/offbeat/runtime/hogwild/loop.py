@@ -28,7 +28,7 @@ class HogwildLoop(TrainingLoop):
     """See the module's docstring."""
 
     def __init__(self, parts: HogwildParts, pool: WorkerPool, services: RunServices) -> None:
-        super().__init__(parts, HogwildWorkforce(parts, pool, services.notify), services)
+        super().__init__(parts, HogwildWorkforce(parts, pool, services.reporting.notify), services)
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._end_evaluation_requested = False

@@ -182,6 +182,6 @@ class PacedRuntime:
         acting = self.acting(parts, learned, services.reporting)
         closing.callback(acting.close)
         learners = learners_of(parts, acting, services.reporting)
-        workforce = PacedWorkforce(parts, acting, learners, services.notify)
+        workforce = PacedWorkforce(parts, acting, learners, services.reporting.notify)
         closing.callback(workforce.close)
         return PacedLoop(parts, workforce, services)

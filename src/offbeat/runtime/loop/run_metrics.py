@@ -43,7 +43,7 @@ class RunMetrics:
         self._expectation = services.expectation
         self._compared = ""
         """The expectation of auto layout beside what was measured, at the end of the run."""
-        self.time_limit = TimeLimitWarning(parts.env_spec, parts.config.envs, services.notify)
+        self.time_limit = TimeLimitWarning(parts.env_spec, parts.config.envs, services.reporting.notify)
         self._exact = parts.config.runtime.lag == "exact"
         self._before = Counters()
         """Counters at the resume; of a new run, zeros."""

@@ -12,7 +12,7 @@ from offbeat.metrics.recorder import Recorder
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.loop.observer import Observer
 from offbeat.runtime.loop.signals import GracefulStop
-from offbeat.runtime.reporting import Notify, Reporting
+from offbeat.runtime.reporting import Reporting
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,10 @@ class RunServices(NamedTuple):
     recorder: Recorder
     show_status: Callable[[Status], None]
     """Shows the status of the run; called often."""
-    notify: Notify
     warn: Callable[[str], None]
     """Warns the user that something could not be written; repeated warnings are limited in rate."""
     reporting: Reporting
-    """The functions that are called when processes of the run change."""
+    """Notifies the user, and knows the processes of the run."""
     signals: GracefulStop
     observer: Observer
     """Passes on what happens to the callbacks of the user."""

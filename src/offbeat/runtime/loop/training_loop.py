@@ -42,7 +42,7 @@ class TrainingLoop(ABC):
 
     def __init__(self, parts: Parts, workforce: Workforce, services: RunServices) -> None:
         self._parts, self._workforce, self._run = parts, workforce, parts.config.run
-        self._signals, self._notify = services.signals, services.notify
+        self._signals, self._notify = services.signals, services.reporting.notify
         self._observer = services.observer
         self.metrics = RunMetrics(parts, services, workforce.workers.spent)
         self.saving = Saving(parts, services)
