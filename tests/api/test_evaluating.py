@@ -96,6 +96,13 @@ def test_evaluate_refuses_what_the_command_refuses(run, arguments, message):
         offbeat.evaluate(run, **arguments)
 
 
+def test_the_average_of_another_checkpoint_is_refused_in_words_that_python_accepts(run):
+    with flags_shown(False):
+        with pytest.raises(ConfigError) as refused:
+            offbeat.evaluate(run, average=True, checkpoint="step-000000000512")
+        assert str(refused.value) == "both average=True and checkpoint=... are given: choose one"
+
+
 def test_evaluate_refuses_the_checkpoint_or_the_average_of_a_loaded_policy(run):
     policy = offbeat.load(run)
     with pytest.raises(ConfigError, match="load them from this checkpoint"):

@@ -134,12 +134,24 @@ def test_a_custom_runtime_is_listed_trains_and_resumes_by_name():
     ("given", "words"),
     [
         ({"decorrelate": True}, "decorrelate is true, which is not supported by the own_threads runtime: its envs"),
-        ({"actor_cores": (0,)}, "not supported by the own_threads runtime: leave it out, or pass --runtime threads"),
+        (
+            {"actor_cores": (0,)},
+            "by the own_threads runtime: leave it out, or pass --set runtime=threads",
+        ),
     ],
 )
 def test_the_keys_of_a_custom_runtime_are_validated(given, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
         resolve("ppo", "CartPole-v1", flags={"imports": ("own_runtime",), "runtime": "own_threads", **given})
+
+
+@pytest.mark.parametrize("given", [{"actor_cores": (0,)}, {"runtime": "hogwild", "inference": "worker"}])
+def test_a_message_in_python_quotes_the_name_of_any_runtime_that_supports_a_key(given):
+    offbeat.register_runtime("mine", RuntimeEntry("own_runtime", supports=("actor_cores", "inference_workers")))
+    with flags_shown(False):
+        with pytest.raises(ConfigError) as refused:
+            resolve("ppo", "CartPole-v1", flags=given)
+        assert str(refused.value).endswith(' or runtime="mine"')
 
 
 @pytest.mark.usefixtures("own")

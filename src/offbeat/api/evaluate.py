@@ -150,7 +150,7 @@ def evaluate(
         require_at_least(name, value, 1)
     require_at_least("seed", seed, 0)
     if average and checkpoint != LATEST:
-        raise ConfigError(f"both --average and --checkpoint {checkpoint} are given: choose one")
+        raise ConfigError("both --average and --checkpoint are given: choose one")
     with caller_state() as caller:
         policies = policies_to_play(
             run, env, checkpoint=checkpoint, env_kwargs=env_kwargs, wrappers=wrappers, trust_code=trust_code
