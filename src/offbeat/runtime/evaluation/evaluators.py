@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,38 +53,13 @@ class Result(NamedTuple):
     """Seconds of these in which an evaluator with a process of its own waited for a core."""
 
 
-class Evaluator(Protocol):
-    """Evaluates one version of the weights of all policies at a time."""
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether the learner can continue during an evaluation."""
-        ...
-
-    def start(self, vectors: Vectors) -> None:
-        """Start to evaluate weights. No evaluation may be running."""
-        ...
-
-    def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
-        """Return the result of the running evaluation; None if it does not end within about `seconds`.
-
-        `on_step` is called repeatedly while this waits. If it raises, the wait ends and the evaluation is abandoned.
-        """
-        ...
-
-    @property
-    def restarts(self) -> int:
-        """Number of restarts of the evaluator's process."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class InlineEvaluator:
     """Evaluates in this process. An env that hangs or crashes then stops the run."""
 
     concurrent = False
+    """Whether the learner can continue during an evaluation."""
     restarts = 0
+    """Number of restarts of the evaluator's process."""
 
     def __init__(self, plan: EvaluationPlan, watch: EnvCallWatch, on_endless: Callable[[int], None]) -> None:
         """Make the policies. `watch` is that of the env calls; `on_endless` as for `make_evaluator`."""
@@ -92,10 +67,12 @@ class InlineEvaluator:
         self._on_endless = on_endless
 
     def start(self, vectors: Vectors) -> None:
+        """Start to evaluate weights. No evaluation may be running."""
         for name, policy in self._policies.items():
             policy.load(vectors[name].copy())
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it evaluates to the end
+        """Return the result of the running evaluation. If `on_step` raises, the evaluation is abandoned."""
         started, is_in_run = monotonic(), False
         find_endless = EndlessEpisodes(self._plan.trials, self._on_endless)
 
@@ -176,9 +153,11 @@ class ProcessEvaluator:
 
     @property
     def restarts(self) -> int:
+        """Number of restarts of the process."""
         return self._supervisor.restarts
 
     def start(self, vectors: Vectors) -> None:
+        """Start to evaluate weights. No evaluation may be running."""
         self._started = monotonic()
         for name, vector in self._board.vectors.items():
             vector[:] = vectors[name]
@@ -217,6 +196,10 @@ class ProcessEvaluator:
             self._results.append(report.content)
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
+        """Return the result of the running evaluation; None if it does not end within about `seconds`.
+
+        `on_step` is called repeatedly while this waits. If it raises, the wait ends and the evaluation is abandoned.
+        """
         deadline = monotonic() + seconds
         while True:
             for child in self._supervisor.processes:
@@ -245,6 +228,9 @@ class ProcessEvaluator:
     def close(self) -> None:
         self._board.close([self._bell])
         close_all((self._arena, self._bell, self._own_bell, self._supervisor))
+
+
+Evaluator = InlineEvaluator | ProcessEvaluator
 
 
 def make_evaluator(

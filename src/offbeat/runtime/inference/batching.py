@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from offbeat.workers.inference import InferenceGroups
 
@@ -39,27 +39,6 @@ class RequestBatch(NamedTuple):
     """Number of positions; some may be empty."""
 
 
-class Batching(Protocol):
-    """Chooses the next batch."""
-
-    @property
-    def positions(self) -> int:
-        """Largest `size` of a batch."""
-        ...
-
-    def next(self, requests: Sequence[Request], now: float) -> RequestBatch | float:
-        """Return the next batch, or the seconds until a batch is due if no other request arrives.
-
-        Args:
-            requests: all requests that are not answered; at least one.
-            now: the present time in seconds.
-        """
-        ...
-
-    def computed(self, seconds: float) -> None:
-        """Note how long the last batch took."""
-
-
 @dataclass
 class FixedBatching:
     """A batch is one env group of all actors of the worker, each at its fixed position.
@@ -79,9 +58,16 @@ class FixedBatching:
 
     @property
     def positions(self) -> int:
+        """Largest `size` of a batch."""
         return len(self.groups.members(self.worker))
 
     def next(self, requests: Sequence[Request], now: float) -> RequestBatch | float:
+        """Return the next batch, or the seconds until a batch is due if no other request arrives.
+
+        Args:
+            requests: all requests that are not answered; at least one.
+            now: the present time in seconds.
+        """
         asked: dict[int, list[Request]] = {}
         for request in requests:
             asked.setdefault(request.group, []).append(request)
@@ -101,6 +87,7 @@ class FixedBatching:
         return RequestBatch(version, tuple(positions), self.positions)
 
     def computed(self, seconds: float) -> None:
+        """Note how long the last batch took."""
         self._seconds.append(seconds)
 
     @property
@@ -126,6 +113,7 @@ class ArrivalBatching:
     """By request that is not answered: its time, in the order of arrival."""
 
     def next(self, requests: Sequence[Request], now: float) -> RequestBatch | float:
+        """Return the next batch, as `FixedBatching.next`."""
         still_open = set(requests)  # one of an actor that has died may be replaced
         self._since = {request: since for request, since in self._since.items() if request in still_open}
         for request in requests:
@@ -142,3 +130,6 @@ class ArrivalBatching:
 
     def computed(self, seconds: float) -> None:
         """Do nothing: the timeout is given."""
+
+
+Batching = FixedBatching | ArrivalBatching

@@ -5,33 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from time import monotonic
-from typing import Protocol
+
+from offbeat.runtime.ray.proxy import ActorProxy
 
 FIRST_S, EVERY_S = 10.0, 60.0
 """Seconds without its process after which an actor is late, and between two messages about the same actors."""
-
-
-class Placeable(Protocol):
-    """An actor, as far as it matters here. Each start of an actor is another object."""
-
-    since: float
-    """Time of its start."""
-
-    @property
-    def placed(self) -> bool:
-        """Whether its process runs."""
-        ...
 
 
 class PlaceNotice:
     """Chooses when there is a message: as soon as another actor is late, and repeatedly as long as one is."""
 
     def __init__(self) -> None:
-        self._named: Sequence[Placeable] = ()
+        self._named: Sequence[ActorProxy] = ()
         """The actors without a process at the last message."""
         self._named_at = -inf
 
-    def due(self, actors: Sequence[Placeable]) -> int:
+    def due(self, actors: Sequence[ActorProxy]) -> int:
         """Return the number of actors without a process, if there is a message about them now; else 0."""
         now = monotonic()
         without = [actor for actor in actors if not actor.placed]
