@@ -155,9 +155,7 @@ class RayActing(GatedActing):
             closing.callback(self._discard_gate)
             closing.callback(self._cluster.close)
             closing.callback(self._dispatcher.end)
-            if self._cluster.watch.lost:  # Ray ends the actors
-                self._cluster.abandon()
-            else:
+            if not self._cluster.watch.lost:  # else Ray ends the actors
                 closing.callback(self._supervisor.close)
             self.gate.close()
             for proxy in self._supervisor.processes:

@@ -64,7 +64,6 @@ class Cluster:
         """The end of a message about a failure of Ray. A Ray that was started here deletes its logs when it ends."""
         self._kills: list[Any] = []
         """References of the tasks that kill processes."""
-        self._is_lost = False
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +78,7 @@ class Cluster:
         with ExitStack() as closing:  # also if a step fails
             while self._closing:
                 closing.callback(self._closing.pop())
-            if self._kills and not self._is_lost:
+            if self._kills and not self.watch.lost:
                 import ray
 
                 ray.wait(self._kills, num_returns=len(self._kills), timeout=KILL_S)
@@ -172,13 +171,9 @@ class Cluster:
         self._closing.insert(0, watch.close)
         return watch
 
-    def abandon(self) -> None:
-        """Note that Ray has ended: nothing more is asked of it, because it would not answer."""
-        self._is_lost = True
-
     def kill(self, node: str, pid: int) -> None:
         """Kill a process on a node, with its process group, if the node is there; do not wait for it."""
-        if self._is_lost:
+        if self.watch.lost:  # Ray would not answer
             return
 
         def kill_group(pid: int) -> None:
