@@ -27,8 +27,8 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def actor(since: float, *, placed: bool = False) -> Any:
-    return SimpleNamespace(since=since, placed=placed)
+def actor(started_at: float, *, placed: bool = False) -> Any:
+    return SimpleNamespace(started_at=started_at, placed=placed)
 
 
 def test_actors_without_a_process_are_named_together_and_then_once_a_minute(clock):

@@ -1,4 +1,4 @@
-"""Evaluators: evaluate the weights of a run in a separate process or, for debugging, in the learner's process."""
+"""Evaluators: evaluate the weights of a run in a separate process, or in the learner's process."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class PlaceNotice:
         """Return the number of actors without a process, if there is a message about them now; else 0."""
         now = monotonic()
         without = [actor for actor in actors if not actor.placed]
-        late = [actor for actor in without if now - actor.since > FIRST_S]
+        late = [actor for actor in without if now - actor.started_at > FIRST_S]
         if all(actor in self._named for actor in late) and not (late and now >= self._named_at + EVERY_S):
             return 0
         self._named, self._named_at = without, now

@@ -97,8 +97,9 @@ class ActorProxy:
         """The first ticket that it was not sent."""
         self.last_version = -1
         """The version of the last ticket that it was sent."""
-        self.since = monotonic()
-        """Time of its start, and then of its last answer to assignments."""
+        self.started_at = monotonic()
+        self._answered_at = 0.0
+        """Time at which its process was ready, and then of its last answer to assignments."""
         self.ticket_s = 0.0
         """Seconds that a ticket takes; 0 before the first."""
         self._end_reason = ""
@@ -181,7 +182,7 @@ class ActorProxy:
         if self.no_restart_reason:
             self._end_reason = "has other versions"
             return
-        self.started, self.placed, self.since = started, True, monotonic()
+        self.started, self.placed, self._answered_at = started, True, monotonic()
         self._set_deadline(Span.WORK, self._stall_s + ACTOR_ANSWER_S)  # that of the start is much longer
 
     def _take_rows(self, sent: Sent, acted: ActedTickets) -> None:
@@ -189,8 +190,8 @@ class ActorProxy:
         sent.acted = acted
         while self.sent and (rows := self.sent[0].acted) is not None:
             first, now = self.sent.popleft(), monotonic()
-            message_s = max(0.0, now - max(first.time, self.since) - rows.busy_s)
-            self.ticket_s, self.since = rows.busy_s / first.tickets, now
+            message_s = max(0.0, now - max(first.time, self._answered_at) - rows.busy_s)
+            self.ticket_s, self._answered_at = rows.busy_s / first.tickets, now
             first.then(rows, message_s)
 
     def _take_alive(self, alive: Alive) -> None:
@@ -259,7 +260,7 @@ class ActorProxy:
 
     def is_alive(self) -> bool:
         """Whether it has not failed, and its process has started in time."""
-        if not self._end_reason and not self.placed and monotonic() - self.since > PLACE_S:
+        if not self._end_reason and not self.placed and monotonic() - self.started_at > PLACE_S:
             self.no_restart_reason = (
                 f"its process did not start within {PLACE_S / 60:g} minutes, perhaps because no node had room for it"
             )
