@@ -113,3 +113,9 @@ def test_a_line_without_a_counter_is_refused_with_the_file(tmp_path):
     without = {key: value for key, value in TRAINED.items() if key != "wall_time_s"}
     with pytest.raises(ConfigError, match=r"seed-0/metrics.jsonl has a line without the number wall_time_s"):
         row(tmp_path, [without, TRAINED])
+
+
+@pytest.mark.parametrize(("line", "key"), [(TRAINED, "episode_return_mean"), (EVALUATED, "eval_return_mean")])
+def test_a_return_that_is_no_number_is_refused_with_the_file(tmp_path, line, key):
+    with pytest.raises(ConfigError, match=rf"seed-0/metrics.jsonl has an {key} that is no number"):
+        row(tmp_path, [{**line, key: "x"}], target=50.0)

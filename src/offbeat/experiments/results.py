@@ -81,7 +81,7 @@ def _result_in(
     lines = _lines_of(metrics)
     if not lines:
         return None
-    returns = _returns(lines, kind)
+    returns = _returns(metrics, lines, kind)
     reached = next((line for score, line in returns if target is not None and score >= target), None)
     last = lines[-1]
     return Result(
@@ -102,9 +102,7 @@ def evaluations_of(session: Session) -> tuple[tuple[int, float], ...]:
     metrics = session.run.metrics_file
     if not metrics.exists():
         return ()
-    returns = _returns(_lines_of(metrics), "evaluation")
-    if not all(isinstance(mean, int | float) for mean, _ in returns):
-        raise ConfigError(f"{metrics} has an {EVALUATION} that is no number: the file was changed by another program")
+    returns = _returns(metrics, _lines_of(metrics), "evaluation")
     return tuple((int(line["env_steps"]), float(mean)) for mean, line in returns)
 
 
@@ -120,10 +118,15 @@ def _lines_of(metrics: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _returns(lines: Sequence[Mapping[str, Any]], kind: ReturnKind) -> list[tuple[float, Mapping[str, Any]]]:
-    """Return the mean returns of this kind, each with its metrics line."""
+def _returns(
+    metrics: Path, lines: Sequence[Mapping[str, Any]], kind: ReturnKind
+) -> list[tuple[float, Mapping[str, Any]]]:
+    """Return the mean returns of this kind in the lines of a file, each with its metrics line."""
     key, chosen = (EVALUATION, evaluated(lines)) if kind == "evaluation" else (TRAINING, lines)
-    return [(line[key], line) for line in chosen if line.get(key) is not None]
+    returns = [(line[key], line) for line in chosen if line.get(key) is not None]
+    if not all(isinstance(mean, int | float) for mean, _ in returns):
+        raise ConfigError(f"{metrics} has an {key} that is no number: the file was changed by another program")
+    return returns
 
 
 def _rate(amount: float, seconds: float) -> float | None:
