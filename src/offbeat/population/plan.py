@@ -11,12 +11,12 @@ from offbeat.config.changes import reason_against
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.keys import ENCODER_KWARGS, POLICIES, flat, own_values, parts_of, setting_of, values_of
-from offbeat.config.other_libraries import names_like
 from offbeat.config.policies import Policies, tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import settings_list
 from offbeat.config.run_config import LIMITS, RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.unknown_keys import unknown_key
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.field_definitions import hints_of
 from offbeat.core.fields import read
@@ -247,13 +247,8 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any]) -> None:
             "over it"
         )
     if setting not in hints:
-        remedy = f"{spec.where}, [population.mutate]: {settings_list(spec.algorithm)} shows all keys."
-        for other in names_like(setting):
-            if (ours := other.key_of(hints)) in hints:
-                raise ConfigError(
-                    f"unknown key {setting!r}. It is a name of {other.library}, and offbeat calls it {ours}. {remedy}"
-                )
-        raise unknown("key", setting, hints, remedy)
+        remedy = f"Each key of [population.mutate] has a range; {settings_list(spec.algorithm)} shows all keys."
+        raise with_place(spec.where, unknown_key(setting, None, hints, remedy))
     if kind_of(hints[setting]) not in (int, float):
         raise ConfigError(f"{spec.where}: {key} cannot mutate, because it is not a number: leave it out")
 
