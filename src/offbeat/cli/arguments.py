@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.flags import flags_of
-from offbeat.cli.unknown_flags import TAKES_SETTINGS, unknown_flag
+from offbeat.cli.unknown_flags import unknown_flag
 from offbeat.cli.words import is_flag, take
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
@@ -151,7 +151,7 @@ class Usage:
         while rest:
             token = rest.pop(0)
             if is_flag(token):
-                argument = self._flag(token, rest, positional, given)
+                argument = self._flag(token, rest, positional)
                 if argument.field in fields_given and not argument.is_repeatable:
                     raise ConfigError(f"{argument.name} is given twice: pass it once")
                 fields_given.add(argument.field)
@@ -162,14 +162,13 @@ class Usage:
         self._require_flags(fields_given)
         return [*positional, *checked]
 
-    def _flag(self, token: str, rest: Sequence[str], positional: Sequence[str], given: Sequence[str]) -> Argument:
+    def _flag(self, token: str, rest: Sequence[str], positional: Sequence[str]) -> Argument:
         """Return the argument of a flag.
 
         Args:
             token: the flag, or --flag=value.
             rest: the words after it.
             positional: the positional arguments before it.
-            given: all words.
 
         Raises:
             ConfigError: there is none.
@@ -178,9 +177,8 @@ class Usage:
         name = name.replace("_", "-")
         if name not in self.flags:
             self._refuse_positional(name)
-            most = {flag: argument.most_values for flag, argument in self.flags.items()}
             following = value if equals else next(iter(rest), "")
-            raise unknown_flag(self._command, most, name, following, positional, given)
+            raise unknown_flag(self._command, self.flags, name, following, positional)
         return self.flags[name]
 
     def _refuse_positional(self, flag: str) -> None:
@@ -206,7 +204,7 @@ class Usage:
             raise ConfigError(f"{missing.name}{words} is missing: run, for example, {self._example()}")
         if len(given) > len(expected) and not any(argument.takes_many for argument in expected):
             takes = " ".join(argument.name for argument in expected) or "no argument but flags"
-            settings = ". Settings are passed with --set key=value" if self._command in TAKES_SETTINGS else ""
+            settings = ". Settings are passed with --set key=value" if "--set" in self.flags else ""
             raise ConfigError(
                 f"{given[len(expected)]!r} is not expected: `offbeat {self._command}` takes {takes}{settings}"
             )
