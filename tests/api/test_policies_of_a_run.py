@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -18,7 +17,6 @@ import tomli_w
 from PIL import Image
 from tests.sample_envs.drawn_worlds import PICTURES, DrawnSpaces
 from tests.support.runs import offbeat, small_arguments, small_run, weights_of_each
-from tests.support.thorough import thorough
 
 import offbeat as package
 from offbeat.api.playing.load import load, load_all, loaded_from
@@ -263,50 +261,6 @@ def test_a_resume_with_changed_policies_is_refused(change, run, tmp_path):
     assert said.code == 2
     assert re.search(message, said.err), said.err
     assert weights_of_each(tmp_path / "run") == weights_of_each(run)
-
-
-CARTS = "offbeat.envs.testing.worlds:CartPoles"
-RED_AND_BLUE: dict[str, Any] = {
-    "red": {"agents": "*"},
-    "blue": {"agents": "*", "settings": {"hidden_sizes": [8]}},
-}
-CHOICES: dict[str, dict[str, Any]] = {
-    "separate": {"policies": "separate"},
-    "tables": {"policies": {"red": {"agents": "cart_0"}, "blue": {**RED_AND_BLUE["blue"]}}},
-    "drawn": {"policies": RED_AND_BLUE, "league": {"draw_policies": True, "window": 3}},
-}
-
-
-ANOTHER_SEED, ANOTHER_SIZE = {"seed": 3}, {"hidden_sizes": "32"}
-
-
-@pytest.mark.parametrize(
-    ("choice", "change"),
-    [
-        *(("separate", ANOTHER_SIZE), ("tables", ANOTHER_SEED), ("drawn", ANOTHER_SEED)),
-        *thorough(("separate", ANOTHER_SEED), ("tables", ANOTHER_SIZE), ("drawn", ANOTHER_SIZE)),
-    ],
-)
-def test_a_refused_resume_proposes_a_command_for_a_new_run_with_the_same_policies(choice, change, tmp_path):
-    old = small_run(tmp_path / "a run", CARTS, **CHOICES[choice], **{**SETTINGS, "steps": 64}).path
-    refused = offbeat("resume", old, "--set", *(f"{key}={value}" for key, value in change.items()))
-    command = refused.err.partition("`offbeat ")[2].partition("`")[0].replace("--steps 64", "--steps 16")
-    new = tmp_path / "new"
-    said = offbeat(*shlex.split(command), "--run-dir", new, "--progress", "none")
-    assert said.code == 0, f"{command}: {said.err}"
-    before, after = (tomllib.loads((path / "config.toml").read_text()) for path in (old, new))
-    assert after["policies"] == before["policies"]
-    assert after.get("league") == before.get("league")
-    if "seed" in change:
-        assert at_start(new) == weights_of_each(old)
-
-
-def test_a_refused_resume_says_that_policies_have_initial_weights_of_their_own(run, tmp_path):
-    own = tables(scout={"init_from": str(run)})
-    new = small_run(tmp_path / "run", WORLD, policies=own, **SETTINGS).path
-    said = offbeat("resume", new, "--set", "seed=3")
-    assert f"--init-from {new} --policies FILE.toml " in said.err
-    assert f"FILE.toml has the tables [policies.NAME] of {new / 'config.toml'} without init_from" in said.err
 
 
 # --- initial weights ----------------------------------------------------------------------------------------

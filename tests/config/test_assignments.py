@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shlex
 from fractions import Fraction
-from pathlib import Path
 from types import GenericAlias
 from typing import Any, Literal
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from offbeat.cli import main
-from offbeat.cli.train import Train
 from offbeat.config.assignments import (
     assignments_of,
     env_kwargs_flag,
@@ -21,12 +17,8 @@ from offbeat.config.assignments import (
     parse_env_kwargs,
     set_flag,
 )
-from offbeat.config.changes import changed_config
 from offbeat.config.env import KWARGS
 from offbeat.config.keys import flat
-from offbeat.config.resolve import resolve
-from offbeat.core.argument_notation import flags_shown
-from offbeat.core.errors import ConfigError
 from offbeat.core.fields import MOST_BITS, read
 from offbeat.core.frozen_table import PlainTable
 
@@ -89,32 +81,3 @@ def test_a_key_of_its_own_replaces_the_argument_in_the_table():
     assert flat(given) == {"env.kwargs.size": 3, "env.kwargs.wind": 0.5, "gamma": 0.9}
     assert flat({"kwargs": "size=2"}) == {"kwargs": "size=2"}  # refused where it is read
     assert flat({"league": {"window": 4}}) == {"league.window": 4}
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("kwargs", {"text": "\U0001f600 \x7f 'a'", "number": "8", "pair": [1, ["a,b", True]], "none": "none"}),
-        ("kwargs", {}),
-        ("ignore_observations", ["a,b", " c d"]),
-        ("info_metrics", ["a/b"]),
-        ("max_episode_steps", None),
-        ("grayscale", True),
-        ("seed", 3),
-        ("hidden_sizes", [8, 8]),
-        ("core", "gru"),
-    ],
-)
-def test_the_command_that_replaces_a_refused_change_gives_a_new_run_the_value(key, value):
-    own = {"max_episode_steps": 100, "kwargs": {"size": 3}}
-    config = resolve("ppo", "CartPole-v1", flags=own)
-    with flags_shown(), pytest.raises(ConfigError) as refused:
-        changed_config(config, {key: value}, Path("runs/a"))
-    command = str(refused.value).split("`")[1]
-    assert command == command.strip()
-    parsed = main._parse(shlex.split(command)[1:])
-    assert isinstance(parsed, Train)
-    expected = resolve("ppo", "CartPole-v1", flags={**own, key: value}).tables()
-    made = parsed.config().tables()
-    assert {**made, "run": None} == {**expected, "run": None}
-    assert made["run"]["seed"] == expected["run"]["seed"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,12 @@ from tests.support.own_code import Sized
 
 import offbeat
 from offbeat.algorithms.network_config import NetworkConfig
-from offbeat.cli import main
-from offbeat.cli.train import Train
 from offbeat.config.assignments import assignments_of, parse_assignments
 from offbeat.config.changes import changed_config
 from offbeat.config.config import Config
 from offbeat.config.config_file import from_tables
 from offbeat.config.keys import flat, is_argument
 from offbeat.config.resolve import resolve
-from offbeat.core.argument_notation import flags_shown
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 
@@ -138,21 +134,3 @@ def test_an_argument_that_is_no_plain_data_is_refused_in_python_with_its_place()
     settings = {"encoder": Sized, "encoder_kwargs": {"units": object()}}
     with pytest.raises(ConfigError, match=r"encoder_kwargs\['units'\] is <object"):
         offbeat.train("ppo", "CartPole-v1", policies={"a": {"agents": "*", "settings": settings}})
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"encoder_kwargs.units": 32}, {"units": 32, "text": "8"}),
-        ({"encoder_kwargs": {"units": 32}}, {"units": 32}),
-        ({"encoder": ROWS}, {}),
-        ({"seed": 3}, {"units": 64, "text": "8"}),
-    ],
-)
-def test_the_command_that_replaces_a_refused_change_has_the_arguments_of_the_encoder(given, expected):
-    config = config_of(encoder=SIZED, encoder_kwargs={"units": 64, "text": "8"})
-    with flags_shown(), pytest.raises(ConfigError, match="a resume cannot change it") as refused:
-        changed_config(config, given, Path("runs/a"))
-    parsed = main._parse(shlex.split(str(refused.value).split("`")[1])[1:])
-    assert isinstance(parsed, Train)
-    assert kwargs_of(parsed.config()) == expected

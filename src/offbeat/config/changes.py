@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.keys import POLICIES, is_arguments, parts_of, setting_of, values_of
 from offbeat.config.league import LEAGUE
-from offbeat.config.new_run import anew, from_weights
 from offbeat.config.policies import names_of, read_policies
 from offbeat.config.policy_choice import choice_of
 from offbeat.config.resolve import with_settings
@@ -30,31 +30,47 @@ MAY_DIFFER = {
 _REWARDS = ("reward_scale", "clip_rewards")
 """Settings of the rewards that are learned from. A replay contains rewards of the earlier values."""
 
-
-NewRun = Callable[[Config, Path, Mapping[str, object]], str]
-"""Returns the remedy to start a new run, with its command: `anew` or `from_weights`."""
-Refusal = tuple[str, NewRun | str]
-"""Why a resume cannot change a setting, and the remedy: a new run, or another one in words."""
+_ANEW = "start a new run with the settings that you need: {file} has those of this run"
+"""The remedy if a new run cannot have the weights of this one, as a text for `with_names`."""
+FROM_WEIGHTS = (
+    "start a new run from this run's weights, `offbeat train {algorithm} {env} --init-from {run}`, with the settings "
+    "that you need: {file} has those of this run"
+)
+"""The remedy if it can."""
+Refusal = tuple[str, str]
+"""Why a resume cannot change a setting, and what to do instead: a text for `with_names`."""
 
 _RUN: Mapping[str, Refusal] = {
-    "algorithm": ("the saved networks and optimizers are those of the algorithm", anew),
-    "env": ("the saved policy and episodes are those of the env", from_weights),
+    "algorithm": ("the saved networks and optimizers are those of the algorithm", _ANEW),
+    "env": (
+        "the saved policy and episodes are those of the env",
+        (
+            "start a new run, with `offbeat train {algorithm} ENV --init-from {run}` if the envs have the same "
+            "observations and actions"
+        ),
+    ),
     "preset": ("a preset gives a new run its settings", "pass the settings themselves with --set"),
-    "seed": ("every random stream of the run depends on it", from_weights),
+    "seed": ("every random stream of the run depends on it", FROM_WEIGHTS),
     "imports": (
         "they are recorded when a run starts",
         "import them before the resume{with_flag}",
     ),
-    "init_from": ("it gives a new run its initial weights", anew),
+    "policies": (
+        "the saved policies depend on it",
+        (
+            "start a new run, with `offbeat train {algorithm} {env} --init-from {run}` if this run has policies of the "
+            "same names, or only one"
+        ),
+    ),
+    "init_from": ("it gives a new run its initial weights", _ANEW),
 }
-"""Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
+"""Keys of [run] that a resume cannot change -> the reason, and the remedy."""
 _RUNTIME: Mapping[str, Refusal] = {
-    "split": ("the topology of a run is chosen at its start", from_weights),
-    "decorrelate": ("it is about the first episodes of a run", from_weights),
+    "split": ("the topology of a run is chosen at its start", FROM_WEIGHTS),
+    "decorrelate": ("it is about the first episodes of a run", FROM_WEIGHTS),
 }
 """Keys of [runtime] that a resume cannot change, and that have a reason of their own."""
-_OF_THE_TOPOLOGY: Refusal = ("the saved envs, tickets and versions depend on it", from_weights)
-_OF_THE_RUN: Refusal = ("the saved policies depend on it", from_weights)
+_OF_THE_TOPOLOGY: Refusal = ("the saved envs, tickets and versions depend on it", FROM_WEIGHTS)
 _RUN_MAY_CHANGE = {"steps", *LIMITS, *REPORTING}
 """Keys of [run] that a resume can change: limits, evaluation, checkpoints and logging."""
 
@@ -75,25 +91,35 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
     """
     for key in STARTS_FROM:
         if key in given and given[key] != getattr(config.run, key):
-            raise _refused(config, run, given, key, getattr(config.run, key), given[key], *_RUN[key])
+            raise _refused(config, run, key, getattr(config.run, key), given[key], *_RUN[key])
     if "policies" in given and not _same_policies(config, given["policies"]):
         kind = choice_of(given["policies"]).kind
         wanted = f"other {kind}" if kind == config.run.policies else kind
-        remedy = from_weights if _all_have_weights(config, given["policies"]) else anew
-        raise _refused(config, run, given, "policies", config.run.policies, wanted, _OF_THE_RUN[0], remedy)
+        raise _refused(config, run, "policies", config.run.policies, wanted, *_RUN["policies"])
     others = {key: value for key, value in given.items() if key not in (*STARTS_FROM, "policies")}
     after = with_settings(config, others)
     if config.league is None and after.league is not None:
         raise ConfigError(
             f"{run} has no league, and a resume cannot add one: it starts with the first weights of a run. Instead, "
-            f"{from_weights(config, run, given)}"
+            f"{with_names(FROM_WEIGHTS, config, run)}"
         )
     for key, (old, new) in changes_between(config, after).items():
         # The reason is about what was saved with the settings so far, and what the run will do with it.
         against = reason_against(config, key) and reason_against(after, key)
         if reason := against or _reason_against_value(after, key, old, new):
-            raise _refused(config, run, given, key, old, new, *reason)
+            raise _refused(config, run, key, old, new, *reason)
     return after
+
+
+def with_names(remedy: str, config: Config, run: Path) -> str:
+    """Return a remedy, such as `FROM_WEIGHTS`, with the names of a run."""
+    return remedy.format(
+        algorithm=quote(config.run.algorithm),
+        env=quote(config.run.env),
+        run=quote(str(run)),
+        file=run / "config.toml",
+        with_flag=for_reader(", with --import MODULE", ""),
+    )
 
 
 def fixed_settings(config: Config) -> dict[str, object]:
@@ -120,18 +146,6 @@ def _same_policies(config: Config, given: object) -> bool:
         return True
     policies = read_policies(choice.tables, "policies")
     return [*policies.items()] == [*config.policies.items()]  # in this order: an agent has the first that matches
-
-
-def _all_have_weights(config: Config, given: object) -> bool:
-    """Whether each of the given policies of a new run can start from the weights of a policy of this run.
-
-    They are those of the only policy, or else of the policy with the same name or the one that `init_policy` names.
-    """
-    if config.run.policies == "shared" or len(config.policies) == 1:
-        return True
-    tables = choice_of(given).tables
-    new = read_policies(tables, "policies") if tables else {}
-    return bool(new) and all((policy.init_policy or name) in config.policies for name, policy in new.items())
 
 
 def changes_between(before: Config, after: Config) -> Changed:
@@ -162,21 +176,21 @@ def reason_against(config: Config, key: str) -> Refusal | None:
         policy, own = parts_of(key)
         return reason_against(config.of_policy(policy), own)
     if key in hints_of(RunConfig):
-        return None if key in _RUN_MAY_CHANGE else _RUN.get(key, _OF_THE_RUN)
+        return None if key in _RUN_MAY_CHANGE else _RUN[key]
     if key in hints_of(RuntimeConfig):
         return None if key in MAY_DIFFER else _RUNTIME.get(key, _OF_THE_TOPOLOGY)
     if key in hints_of(EnvConfig):
         return _reason_of_env(key, config.algorithm_settings)
     if key.startswith(LEAGUE):
-        return "the saved opponents and results depend on it", from_weights
+        return "the saved opponents and results depend on it", FROM_WEIGHTS
     reason = config.algorithm_settings.reason_against_change(key)
-    return (reason, anew if key in config.algorithm_settings.network_keys else from_weights) if reason else None
+    return (reason, _ANEW if key in config.algorithm_settings.network_keys else FROM_WEIGHTS) if reason else None
 
 
 def _reason_against_value(config: Config, key: str, old: object, new: object) -> Refusal | None:
     """Return the same for a key that may change, but perhaps not from `old` to `new`."""
     reason = config.algorithm_settings.reason_against_value(setting_of(key), old, new)
-    return (reason, anew) if reason else None
+    return (reason, _ANEW) if reason else None
 
 
 def _reason_of_env(key: str, settings: AlgorithmSettings) -> Refusal | None:
@@ -184,28 +198,15 @@ def _reason_of_env(key: str, settings: AlgorithmSettings) -> Refusal | None:
     if key in ("curriculum", "eval_kwargs") or (key in _REWARDS and settings.learns_from == "unrolls"):
         return None
     what = "replay has rewards that were made" if key in _REWARDS else "policy and episodes belong to an env"
-    return f"the saved {what} with it", from_weights
+    return f"the saved {what} with it", FROM_WEIGHTS
 
 
-def _refused(
-    config: Config,
-    run: Path,
-    given: Mapping[str, object],
-    key: str,
-    old: object,
-    new: object,
-    reason: str,
-    remedy: NewRun | str,
-) -> ConfigError:
-    if isinstance(remedy, str):
-        instead = remedy.format(with_flag=for_reader(", with --import MODULE", ""))
-    else:
-        instead = remedy(config, run, given)
+def _refused(config: Config, run: Path, key: str, old: object, new: object, reason: str, remedy: str) -> ConfigError:
     shown = f"{value_for_reader(old)}{_default_layers(config, key, old)}"
     name = "env_kwargs" if key == "kwargs" else key
     return ConfigError(
         f"{name} is {shown} in {run}, and a resume cannot change it to {value_for_reader(new)}: {reason}. "
-        f"Instead, {instead}"
+        f"Instead, {with_names(remedy, config, run)}"
     )
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.config.changes import changed_config, fixed_settings
+from offbeat.config.changes import FROM_WEIGHTS, changed_config, fixed_settings, with_names
 from offbeat.config.config import Config
-from offbeat.config.new_run import from_weights
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.directory import RunDirectory
@@ -62,7 +61,7 @@ def config_to_resume(before: Config, run: Path, state: dict[str, Any], given: Ma
     settings = dict(given)
     chosen = settings.pop("runtime", None)
     runtime = before.runtime.runtime if chosen is None else str(chosen)
-    _require_same_runtime_kind(state, {**settings, "runtime": runtime}, before, run)
+    _require_same_runtime_kind(state, runtime, before, run)
     # The runtime changes first, because it decides which of the other settings are supported.
     config = changed_config(before.in_runtime(runtime).without_limits(), settings, run)
     _refuse_finished(config, run, state)
@@ -104,23 +103,23 @@ def _refuse_finished(config: Config, run: Path, state: dict[str, Any]) -> None:
         )
 
 
-def _require_same_runtime_kind(state: dict[str, Any], given: Mapping[str, object], config: Config, run: Path) -> None:
+def _require_same_runtime_kind(state: dict[str, Any], runtime: str, config: Config, run: Path) -> None:
     """Refuse to resume a lock-free run in a runtime with one learner, and the reverse.
 
     Args:
         state: the state of the checkpoint.
-        given: the settings that change, by key, with the runtime to resume in.
+        runtime: the runtime to resume in.
         config: the config of the run.
         run: the run directory.
 
     Raises:
         ConfigError: the state of a lock-free run is divided among its workers.
     """
-    before, runtime = state["runtime"], str(given["runtime"])
+    before = state["runtime"]
     if runtime_entry(before).workers_learn != runtime_entry(runtime).workers_learn:
         raise ConfigError(
             f"{run} used the {before} runtime and cannot be resumed in {runtime}: in hogwild each worker has a part of "
-            f"the saved state. Leave --runtime out, or {from_weights(config, run, given)}"
+            f"the saved state. Leave --runtime out, or {with_names(FROM_WEIGHTS, config, run)}"
         )
 
 
@@ -144,5 +143,5 @@ def _require_fixed_settings(state: dict[str, Any], config: Config, run: Path) ->
     if differences:
         raise ConfigError(
             f"the checkpoint of {run} was saved with other settings than its config.toml has: "
-            f"{'; '.join(differences)}. Restore these values in config.toml, or {from_weights(config, run)}"
+            f"{'; '.join(differences)}. Restore these values in config.toml, or {with_names(FROM_WEIGHTS, config, run)}"
         )
