@@ -20,7 +20,7 @@ from offbeat.experiments import experiment as experiment_module
 from offbeat.experiments import optuna_search, pruning, pruning_rule
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.experiment import Experiment
-from offbeat.experiments.progress import SilentJobs
+from offbeat.experiments.progress import JobsView
 from offbeat.experiments.pruning import PruningQueue
 from offbeat.experiments.pruning_rule import FIRST_TRIALS, Evaluated, Pruned, compare
 from offbeat.experiments.running import JobOutcome
@@ -297,7 +297,7 @@ def test_a_pruned_trial_has_no_returns_and_one_whose_sessions_have_all_finished_
     assert experiment._score(experiment.trials[0], "evaluation") == 9.0
     assert experiment._score(experiment.trials[2], "evaluation") == Pruned(128, 1.0, 2.0, 2)
     with patch.object(experiment_module, "plot_experiment"):
-        rows = experiment._write_report([], SilentJobs())
+        rows = experiment._write_report([], JobsView())
     assert [(row["final_return"], row["pruned_after"]) for row in rows[:3]] == [(9.0, None), (None, None), (None, 128)]
 
 

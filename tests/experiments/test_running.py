@@ -18,11 +18,12 @@ from offbeat.core.process import kills
 from offbeat.experiments import launching, running
 from offbeat.experiments.jobs import Job, JobStatus
 from offbeat.experiments.launching import End, LocalProcess
-from offbeat.experiments.progress import JobCounts, SilentJobs
+from offbeat.experiments.progress import JobCounts, JobsView
 from offbeat.experiments.running import (
     RESTARTS_AFTER_LOST_NODE,
     Child,
     JobOutcome,
+    JobSchedule,
     Pool,
     StopSignals,
     wait_until_free,
@@ -98,7 +99,7 @@ def job(tmp_path) -> Iterator[FakeJob]:
 
 
 def pool_of(launcher: FakeLauncher) -> Pool:
-    return Pool(launcher, SilentJobs(), StopSignals(), JobCounts(1))
+    return Pool(launcher, JobsView(), StopSignals(), JobCounts(1))
 
 
 def test_a_job_starts_again_after_each_loss_up_to_the_limit(job):
@@ -113,7 +114,7 @@ def test_a_job_starts_again_after_each_loss_up_to_the_limit(job):
     ]
 
 
-class UntilNotKilled:
+class UntilNotKilled(JobSchedule):
     """Lets a job start again whenever it was killed."""
 
     def __init__(self, job: Job) -> None:
@@ -128,9 +129,6 @@ class UntilNotKilled:
     def restart(self, outcome: JobOutcome) -> bool:
         self.waiting.append(outcome.job)
         return outcome.killed
-
-    def prune(self, running: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002
-        return ()
 
 
 def test_a_job_that_is_started_again_has_not_failed(job):
@@ -185,8 +183,8 @@ def test_a_lost_job_whose_earlier_process_does_not_end_fails(job):
 def test_a_stop_ends_the_waiting_for_the_processes_of_an_earlier_start(job, monkeypatch):
     job.locked = True
     with StopSignals() as stops:
-        monkeypatch.setattr(SilentJobs, "message", lambda *_: signal.raise_signal(signal.SIGINT))
-        wait_until_free([job], SilentJobs(), stops)
+        monkeypatch.setattr(JobsView, "message", lambda *_: signal.raise_signal(signal.SIGINT))
+        wait_until_free([job], JobsView(), stops)
         assert stops.requested
 
 
@@ -233,8 +231,8 @@ def test_a_killed_job_that_does_not_end_is_named_and_not_waited_for(job, monkeyp
     try:
         with (
             patch.object(FakeLauncher, "launch", lambda *_: process),
-            patch.object(SilentJobs, "message", lambda _, text: said.append(text)),
-            patch.object(SilentJobs, "update", side_effect=KeyboardInterrupt),
+            patch.object(JobsView, "message", lambda _, text: said.append(text)),
+            patch.object(JobsView, "update", side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
         ):
             pool.run([job])
@@ -268,8 +266,8 @@ def test_running_jobs_save_their_checkpoints_when_another_one_cannot_be_started(
     pool = pool_of(FakeLauncher([], rooms=[2, 2]))
     with (
         patch.object(FakeLauncher, "launch", side_effect=launched),
-        patch.object(SilentJobs, "message", lambda _, text: said.append(text)),
-        patch.object(SilentJobs, "update", lambda _, rows, __: states.extend(row.state for row in rows())),
+        patch.object(JobsView, "message", lambda _, text: said.append(text)),
+        patch.object(JobsView, "update", lambda _, rows, __: states.extend(row.state for row in rows())),
         pytest.raises(OSError, match="No space left"),
     ):
         pool.run([job, job])

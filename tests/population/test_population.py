@@ -47,7 +47,7 @@ from offbeat.config.config_file import load
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.messages import ignore
 from offbeat.experiments.launching import LocalLauncher
-from offbeat.experiments.progress import JobCounts, SilentJobs
+from offbeat.experiments.progress import JobCounts, JobsView
 from offbeat.experiments.running import Child, JobOutcome
 from offbeat.population import pictures
 from offbeat.population.ledger import Failure, Ledger
@@ -508,7 +508,7 @@ def test_processes_that_cannot_start_are_counted_as_failed_with_the_reason(tmp_p
     assert str(seen.counts) == "4 of 8 trainings and evaluations finished, 2 failed"
 
 
-class Seen(SilentJobs):
+class Seen(JobsView):
     """A view that keeps its messages and the last counts."""
 
     def __init__(self) -> None:
@@ -552,7 +552,7 @@ def test_a_population_whose_cluster_is_lost_leaves_its_table(tmp_path, monkeypat
     monkeypatch.setattr(LocalLauncher, "room", lose)
     monkeypatch.setattr("offbeat.population.report.draw_all", lambda *_: None)
     with pytest.raises(RunFailed, match="the cluster is lost"):
-        one.run(LocalLauncher(one.configs, 1), SilentJobs())
+        one.run(LocalLauncher(one.configs, 1), JobsView())
     assert one.directory.csv.is_file()
 
 

@@ -11,7 +11,7 @@ import tomli_w
 from tests.support.runs import SMALL, offbeat, weights_of
 
 from offbeat.experiments.jobs import Job
-from offbeat.experiments.progress import SilentJobs
+from offbeat.experiments.progress import JobsView
 from offbeat.experiments.running import JobOutcome
 from offbeat.population.members import member_name
 from offbeat.population.population import Population, Schedule
@@ -61,7 +61,7 @@ def begun(population: Population) -> Schedule:
     """Write the files of a population and return the schedule of its jobs."""
     with population.directory.locked():
         population.write_files()
-    return Schedule(population.plan, population.path, population.family(), SilentJobs())
+    return Schedule(population.plan, population.path, population.family(), JobsView())
 
 
 def finish(schedule: Schedule, fails: Callable[[Job], bool] = lambda _: False) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -95,24 +95,26 @@ class JobCounts:
         return f"{self.finished} of {self.total} {self.what} finished{pruned}{failed}"
 
 
-class JobsView(Protocol):
-    """A progress view of an experiment. Call `start` first, and `close` last, also after an error."""
+class JobsView:
+    """A progress view of an experiment; this one shows nothing.
 
-    def start(self) -> None: ...
+    Call `start` first, and `close` last, also after an error.
+    """
+
+    def start(self) -> None:
+        """Begin to show."""
 
     def update(self, rows: Callable[[], Sequence[JobProgress]], counts: JobCounts) -> None:
         """Show the progress. Return at once, without calling `rows`, if the last update was a moment ago."""
-        ...
 
     def clear(self, counts: JobCounts) -> None:
         """Show that no job is running."""
-        ...
 
     def message(self, text: str) -> None:
         """Print a message that stays visible."""
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Show nothing more."""
 
 
 def make_jobs_view(kind: ProgressKind | None, stream: TextIO) -> JobsView:
@@ -122,39 +124,17 @@ def make_jobs_view(kind: ProgressKind | None, stream: TextIO) -> JobsView:
     """
     kind = chosen_kind(kind, stream)
     if kind == "none":
-        return SilentJobs()
+        return JobsView()
     output = lossy(stream)
     return JobsDashboard(Console(file=output)) if kind == "dashboard" else JobLines(output)
 
 
-class SilentJobs:
-    """Shows nothing."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def update(self, rows: Callable[[], Sequence[JobProgress]], counts: JobCounts) -> None:
-        """Do nothing."""
-
-    def clear(self, counts: JobCounts) -> None:
-        """Do nothing."""
-
-    def message(self, text: str) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class JobLines:
+class JobLines(JobsView):
     """Prints a line for each running job every few seconds: for log files and simple terminals."""
 
     def __init__(self, stream: TextIO, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._every_s, self._clock = stream, every_s, clock
         self._next_s = clock() + every_s
-
-    def start(self) -> None:
-        """Do nothing: the first message follows."""
 
     def update(self, rows: Callable[[], Sequence[JobProgress]], counts: JobCounts) -> None:
         """Print the lines if the last ones are a few seconds old."""
@@ -165,18 +145,12 @@ class JobLines:
         for row in rows():
             self.message("  ".join([f"  {row.name}", *filter(None, row.cells())]))
 
-    def clear(self, counts: JobCounts) -> None:
-        """Do nothing: the end of each job has been printed."""
-
     def message(self, text: str) -> None:
         """Print ``text`` on a line."""
         print_text(text, self._stream)
 
-    def close(self) -> None:
-        """Do nothing."""
 
-
-class JobsDashboard:
+class JobsDashboard(JobsView):
     """Lines that are redrawn in place, at most twice a second, and only from within `update`."""
 
     def __init__(self, console: Console, *, every_s: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:

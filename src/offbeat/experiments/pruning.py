@@ -12,7 +12,7 @@ from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.pruning_rule import FIRST_TRIALS, Evaluated, Pruned, compare
 from offbeat.experiments.results import evaluations_of
-from offbeat.experiments.running import JobOutcome
+from offbeat.experiments.running import JobOutcome, JobSchedule
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial
@@ -45,7 +45,7 @@ def require_prunable(spec: Spec, configs: Sequence[Config]) -> None:
             )
 
 
-class PruningQueue:
+class PruningQueue(JobSchedule):
     """Sessions that start one after the other, until their trial is pruned. A schedule for `Pool.run_from`.
 
     Args:
@@ -94,12 +94,6 @@ class PruningQueue:
                 return session
             self._count(JobOutcome(session, "pruned", "it does not start"))
         return None
-
-    def ended(self, outcome: JobOutcome) -> None:
-        pass
-
-    def restart(self, outcome: JobOutcome) -> bool:  # noqa: ARG002 - no session is
-        return False
 
     def prune(self, running: Sequence[Job]) -> list[Job]:
         """Prune the trials whose newest evaluations are too low; return the running sessions of all pruned trials."""

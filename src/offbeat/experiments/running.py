@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError, type_and_text
@@ -169,27 +170,26 @@ def _last_message(log: Path) -> str:
     return (explained or lines or ["it printed nothing"])[0].removeprefix("offbeat: ")
 
 
-class JobSchedule(Protocol):
+class JobSchedule(ABC):
     """Chooses the job that starts next."""
 
+    @abstractmethod
     def prepare_next(self) -> Job | None:
         """Return a job that can start now; None if none can before another one has ended."""
-        ...
 
-    def ended(self, outcome: JobOutcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:  # noqa: B027 - by default, nothing depends on it
         """Take the outcome of a job that has ended."""
-        ...
 
-    def restart(self, outcome: JobOutcome) -> bool:
+    def restart(self, outcome: JobOutcome) -> bool:  # noqa: ARG002 - by default, no job is
         """Return whether `prepare_next` returns a job that failed again. Then it has not ended."""
-        ...
+        return False
 
-    def prune(self, running: Sequence[Job]) -> Sequence[Job]:
+    def prune(self, running: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002 - by default, no job is
         """Return the running jobs that end early, because nothing needs what they would still learn."""
-        ...
+        return ()
 
 
-class _Queue:
+class _Queue(JobSchedule):
     """Jobs that start one after the other, each once."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
@@ -197,15 +197,6 @@ class _Queue:
 
     def prepare_next(self) -> Job | None:
         return self._jobs.popleft() if self._jobs else None
-
-    def ended(self, outcome: JobOutcome) -> None:
-        pass
-
-    def restart(self, outcome: JobOutcome) -> bool:  # noqa: ARG002 - no job is
-        return False
-
-    def prune(self, running: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002 - no job is
-        return ()
 
 
 class Pool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.jobs import Job
 from offbeat.experiments.launching import Launcher
 from offbeat.experiments.progress import JobCounts, JobsView
-from offbeat.experiments.running import JobOutcome, Pool, StopSignals, wait_until_free
+from offbeat.experiments.running import JobOutcome, JobSchedule, Pool, StopSignals, wait_until_free
 from offbeat.experiments.spec import read_spec
 from offbeat.experiments.trials import Trial, try_envs, write_policies
 from offbeat.population.copying import keep, with_policies_of
@@ -186,7 +186,7 @@ class Population:
             (self.path / folder).mkdir(exist_ok=True)
 
 
-class Schedule:
+class Schedule(JobSchedule):
     """Chooses the job that starts next, and makes the decisions between generations.
 
     Args:
@@ -287,9 +287,6 @@ class Schedule:
         self._restarts[job.name] += 1
         self._running.discard(job.member)
         return True
-
-    def prune(self, running: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002 - a member takes over better weights
-        return ()
 
     def _enter_score(self, job: Scoring) -> None:
         try:
