@@ -4,44 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from offbeat.core.importable import is_importable
 from offbeat.core.process.threads import usable_cores
 from offbeat.run_directory.versions import package_version
-
-REQUIRED = {
-    "torch": "torch",
-    "numpy": "numpy",
-    "gymnasium": "gymnasium",
-    "tyro": "tyro",
-    "rich": "rich",
-    "safetensors": "safetensors",
-    "tensorboard": "tensorboard",
-    "matplotlib": "matplotlib",
-    "threadpoolctl": "threadpoolctl",
-    "tomli_w": "tomli-w",
-}
-"""Module -> package, for each dependency in pyproject.toml."""
-EXTRAS = {
-    "mujoco": "mujoco",
-    "box2d": "Box2D",
-    "atari": "ale_py",
-    "envpool": "envpool",
-    "agents": "mpe2",
-    "openspiel": "pyspiel",
-    "compiled": "numba",
-    "optuna": "optuna",
-    "ray": "ray",
-    "video": "imageio_ffmpeg",
-    "wandb": "wandb",
-    "trackio": "trackio",
-    "hub": "huggingface_hub",
-    "export": "onnxscript",
-    "dev": "pytest",
-    "docs": "mkdocs",
-}
-"""Extra -> a module that the extra installs."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +18,12 @@ class Doctor:
     def run(self) -> int:
         print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
         print(f"cores {usable_cores()} usable of {os.cpu_count()}")
-        for name in ("offbeat", *REQUIRED.values()):
+        for name in ("offbeat", *_needs("offbeat")):
             print(f"{name} {package_version(name) or 'missing'}")
-        for extra, module in EXTRAS.items():
-            print(
-                f"extra {extra}: "
-                + ("installed" if is_importable(module) else f'missing, pip install "offbeat[{extra}]"')
-            )
+        for extra in _extras():
+            missing = [name for name in dict.fromkeys(_needs("offbeat", extra)) if package_version(name) is None]
+            remedy = f'{", ".join(missing)} missing, pip install "offbeat[{extra}]"'
+            print(f"extra {extra}: {remedy if missing else 'installed'}")
         print(f"gpu {_gpus()}")
         return 0
 
@@ -73,4 +39,35 @@ def _gpus() -> str:
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
     """Return the required package that an import did not find; None if offbeat does not require it."""
-    return REQUIRED.get((error.name or "").partition(".")[0])
+    package = (error.name or "").partition(".")[0].replace("_", "-")
+    return package if package in _needs("offbeat") else None
+
+
+def _extras() -> list[str]:
+    """Return the extras of offbeat; none of a source tree that is not installed."""
+    from importlib.metadata import PackageNotFoundError, metadata  # slow to import
+
+    try:
+        return metadata("offbeat").get_all("Provides-Extra") or []
+    except PackageNotFoundError:
+        return []
+
+
+def _needs(package: str, extra: str = "") -> Iterator[str]:
+    """Yield the packages that a package requires, also for one of its extras, each with what its own extras need.
+
+    Nothing is known of a package that is not installed.
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import
+
+    from packaging.requirements import Requirement
+
+    try:
+        needed = [Requirement(text) for text in requires(package) or ()]
+    except PackageNotFoundError:
+        return
+    for each in needed:
+        if each.marker is None or each.marker.evaluate({"extra": extra}):
+            yield each.name
+            for inner in each.extras:
+                yield from _needs(each.name, inner)
