@@ -343,34 +343,6 @@ def test_a_line_that_a_kill_has_cut_is_left_out_and_overwritten(tmp_path):
     assert list(Ledger.read(ledger.path).scores) == [(0, 0), (1, 0)]
 
 
-def test_a_line_longer_than_a_block_that_a_kill_has_cut_is_overwritten(tmp_path):
-    ledger = Ledger.read(tmp_path / "ledger.jsonl")
-    ledger.add(Score(0, 0, 1.0, 100))
-    whole = ledger.path.read_bytes()
-    ledger.path.write_bytes(whole + b"x" * 50_000)
-    ledger.add(Score(1, 0, 2.0, 100))
-    assert ledger.path.read_bytes().startswith(whole + b'{"event"')
-    assert list(Ledger.read(ledger.path).scores) == [(0, 0), (1, 0)]
-
-
-def test_a_new_line_reads_only_the_end_of_the_ledger(tmp_path):
-    lines = [
-        f'{{"event": "score", "member": {member}, "generation": 0, "score": 0, "env_steps": 1}}\n'
-        for member in range(1000)
-    ]
-    (tmp_path / "ledger.jsonl").write_text("".join(lines))
-    ledger = Ledger.read(tmp_path / "ledger.jsonl")
-    before = bytes_read()
-    ledger.add(Score(1000, 0, 1.0, 100))
-    assert bytes_read() - before < ledger.path.stat().st_size / 5
-    assert len(Ledger.read(ledger.path).scores) == 1001
-
-
-def bytes_read() -> int:
-    """Return the number of bytes that this process has read from files so far."""
-    return int(Path("/proc/self/io").read_text().split()[1])
-
-
 def test_a_ledger_without_a_line_that_others_follow_from_is_refused(tmp_path):
     played = family(tmp_path)
     play(played, 3, lambda member, generation: member / 3 + generation)

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import Counter, Name, Natural, build, in_short, read
@@ -22,8 +22,6 @@ from offbeat.core.strict_json import Unreadable, parse_object, read_small
 
 LARGEST = 1 << 28
 """Maximum size of a ledger in bytes."""
-_BLOCK = 1 << 13
-"""Bytes at the end of a ledger in which its last complete line is searched for at a time."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,8 @@ class Ledger:
     failures: dict[tuple[int, int], Failure] = field(default_factory=dict)
     _finished: Counts[int] = field(init=False, compare=False, repr=False)
     """Number of scores and failures of each member. It is asked for several times a second."""
+    _end: int = field(default=0, init=False, compare=False, repr=False)
+    """Number of bytes of all complete lines."""
 
     def __post_init__(self) -> None:
         self._finished = Counts(member for member, _ in (*self.scores, *self.failures))
@@ -108,6 +108,7 @@ class Ledger:
                         "line before it is missing, or it is there twice: restore the file, or pass another --dir"
                     )
                 ledger._enter(entry)
+            ledger._end = len(complete)
         return ledger
 
     def add(self, entry: Entry) -> None:
@@ -116,17 +117,18 @@ class Ledger:
         Raises:
             RunFailed: the file cannot be written.
         """
-        line = json.dumps({"event": type(entry).__name__.lower(), **asdict(entry)}) + "\n"
+        line = json.dumps({"event": type(entry).__name__.lower(), **asdict(entry)}).encode() + b"\n"
         try:
             with self.path.open("r+b" if self.path.exists() else "w+b") as file:
-                file.seek(_end_of_lines(file))  # a line that was cut by a kill is overwritten
-                file.truncate()
-                file.write(line.encode())
+                file.seek(self._end)
+                file.truncate()  # a line that was cut by a kill
+                file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
             sync(self.path.parent)
         except OSError as error:
             raise RunFailed(f"{self.path} cannot be written ({error.strerror}): {remedy_for(error)}") from None
+        self._end += len(line)
         self._enter(entry)
 
     def _follows(self, entry: Entry) -> bool:
@@ -178,17 +180,6 @@ class Ledger:
     def finished(self, member: int) -> int:
         """Return the number of generations of a member that have ended."""
         return self._finished[member]
-
-
-def _end_of_lines(file: BinaryIO) -> int:
-    """Return the number of bytes of all complete lines."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = file.seek(max(0, end - _BLOCK))
-        if complete := file.read(end - start).rfind(b"\n") + 1:
-            return start + complete
-        end = start
-    return 0
 
 
 def _content(path: Path) -> bytes:
