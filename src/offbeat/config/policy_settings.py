@@ -47,7 +47,7 @@ def settings_of_policy(
         changed.check(runtime)
         shared, memory = settings.memory(runtime), changed.memory(runtime)
     if memory != shared:
-        raise _of_whole_run(name, _changing_memory(values, settings, runtime))
+        raise _of_whole_run(name, " and ".join([key for key in values if key in settings.topology_keys] or values))
     return changed
 
 
@@ -67,16 +67,3 @@ def _of_whole_run(name: str, keys: str) -> ConfigError:
         f"[policies.{name}.settings] has {keys}, which all policies of a run share: set it for the whole run, and "
         "remove it there"
     )
-
-
-def _changing_memory(values: Mapping[str, Any], settings: AlgorithmSettings, runtime: RuntimeConfig) -> str:
-    """Return the keys that change the shape of the memory or its pace."""
-    shared = settings.memory(runtime)
-    keys = []
-    for key, value in values.items():
-        try:
-            same = replace(settings, **{key: value}).memory(runtime) == shared
-        except ConfigError:  # the key cannot be changed alone
-            same = False
-        keys += [] if same else [key]
-    return " and ".join(keys or values)
