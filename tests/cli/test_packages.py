@@ -13,7 +13,7 @@ from tests.support.runs import OFFBEAT, CommandResult
 from tests.support.warm import REPOSITORY
 
 from offbeat.cli import doctor
-from offbeat.run_directory.versions import package_version
+from offbeat.run_directory import versions
 
 SPEC = 'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [1]\n[settings]\nsteps = 100\n'
 COMMANDS = {
@@ -67,8 +67,9 @@ def test_doctor_without_torch_lists_everything_else(without_torch):
 
 
 def test_doctor_names_each_missing_package_of_an_extra_and_of_the_extras_that_it_needs(monkeypatch, capsys):
+    installed = versions.package_version
     gone = {"scipy", "onnxruntime", "box2d", "box2d-py"}
-    monkeypatch.setattr(doctor, "package_version", lambda name: None if name in gone else package_version(name))
+    monkeypatch.setattr(versions, "package_version", lambda name: None if name in gone else installed(name))
     doctor.Doctor().run()
     lines = capsys.readouterr().out.splitlines()
     assert 'extra compiled: scipy missing, pip install "offbeat[compiled]"' in lines

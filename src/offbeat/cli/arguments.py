@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.flags import flags_of
-from offbeat.cli.unknown_flags import unknown_flag
 from offbeat.cli.words import is_flag, take
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
@@ -176,6 +175,8 @@ class Usage:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in self.flags:
+            from offbeat.cli.unknown_flags import unknown_flag  # all settings, for an error alone
+
             self._refuse_positional(name)
             following = value if equals else next(iter(rest), "")
             raise unknown_flag(self._command, self.flags, name, following, positional)

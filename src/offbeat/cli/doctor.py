@@ -7,15 +7,15 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from offbeat.core.process.threads import usable_cores
-from offbeat.run_directory.versions import package_version
-
 
 @dataclass(frozen=True)
 class Doctor:
     """Print the versions of the installed packages, the usable cores and the GPUs."""
 
     def run(self) -> int:
+        from offbeat.core.process.threads import usable_cores
+        from offbeat.run_directory.versions import package_version
+
         print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
         print(f"cores {usable_cores()} usable of {os.cpu_count()}")
         for name in ("offbeat", *_needs("offbeat")):

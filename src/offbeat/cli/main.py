@@ -1,7 +1,7 @@
 """The command line: `offbeat COMMAND ...`. Each command is a dataclass with a `run` method. All have their own
 files, only `train.py` has resume too.
 
-This module imports no slow modules: a command imports what it needs in its `run` method.
+This module imports neither torch nor NumPy: a command imports what it needs in its `run` method.
 """
 
 from __future__ import annotations
