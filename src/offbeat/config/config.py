@@ -1,6 +1,6 @@
 """The config of a run: frozen tables [run], [env], [runtime] and that of the algorithm, as config.toml has them.
 
-Values come from the defaults, then the preset, then flags and `--set`. `fields.py` reads and checks each value.
+Values come from the defaults, then the preset, then flags and `--set`. `core/fields.py` reads and checks each value.
 `Config` checks combinations of values from several tables. All checks are made before any work starts.
 """
 

@@ -1,5 +1,15 @@
 """Keys as `--set` takes them: those of the tables in [env], of [league] and of [policies.NAME], and of the table
 `encoder_kwargs` in that of the algorithm, have a prefix.
+
+These functions make such keys from tables:
+
+    function    given, for example                               keys
+    values_of   a config                                         gamma, kwargs, league.window, policies.a.settings.gamma
+    own_values  {"a": {"settings": {"gamma": 0.9}}}              policies.a.settings.gamma
+    flat        {"gamma": 0.9, "kwargs": {"size": 8}}            gamma, env.kwargs.size
+    flat_items  {"env": {"kwargs": {"size": 8}}}, as TOML reads  env.kwargs.size
+                env.kwargs.size; and what flat is given
+    leaves      depth 1, "table", {"x": {"low": 1}}              table.x
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The spec file of an experiment, read and checked without torch."""
+"""The spec file of an experiment, read and checked. Only a search, or an unknown key, needs torch for it."""
 
 from __future__ import annotations
 
