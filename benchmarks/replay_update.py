@@ -39,7 +39,7 @@ from offbeat.config.resolve import resolve
 from offbeat.core.process.threads import blas_kernels, set_thread_count
 from offbeat.core.types import F32, ActionSpec, EnvSpec, Leaf
 from offbeat.fastpath.mlp import Operators
-from offbeat.fastpath.operators import BlasOperators, MKLOperators, OneDNNOperators
+from offbeat.fastpath.operators import BlasOperators, MKLOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACWorkspace
 from offbeat.workers.updates import UpdateMetrics, Updates
@@ -193,7 +193,6 @@ def sides_of(make: Make) -> dict[str, Callable[[], Update]]:
         "its matrix products alone, 1 thread": lambda: products_alone(make),
         "analytic, 2 threads": lambda: analytic(make, 2),
         "analytic, 2 threads, products by NumPy": lambda: analytic(make, 2, BlasOperators()),
-        "analytic, 2 threads, products by oneDNN": lambda: analytic(make, 2, OneDNNOperators()),
         "analytic, 2 threads, products by torch": lambda: analytic(make, 2, MKLOperators()),
     }
     return sides | ({NO_SELECTION: without_selection} if make is make_sac else {})

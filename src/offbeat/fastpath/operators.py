@@ -1,14 +1,11 @@
 """The operators of wide layers, from the library that is fastest on this machine.
 
-NumPy computes matrix products with OpenBLAS. Its kernels almost reach the peak performance of a core, with AVX-512 and
-with AVX2. oneDNN, a part of torch, is as fast and adds bias and ReLU in the same call. But each call has about 15 us of
-overhead, its results are in new memory, and the operator is private to torch. torch's own products are those of MKL, in
-most of its packages for x86. So NumPy computes the products, with two exceptions for processors with AVX-512:
+NumPy computes matrix products with OpenBLAS. torch's own products are those of MKL, in most of its packages for x86.
+NumPy computes the products, with two exceptions for processors with AVX-512 where torch has MKL:
 
 - On those of Intel, MKL is faster, most of all if a dimension is small. On those of AMD it is slower for SAC, and makes
   no difference for TD3.
-- If OpenBLAS has no kernels for AVX-512, it uses half of the core. Then wide products use oneDNN, if a test of the
-  operator passes.
+- If OpenBLAS has no kernels for AVX-512, it uses half of the core.
 
 The measurements are in sac-update.md, sac-update-avx2.md and sac-update-xeon.md in benchmarks/results. The choice
 depends on the processor and the libraries, never on timing, so a run that is repeated on one machine has the same bits.
@@ -27,8 +24,6 @@ import torch
 from offbeat.core.process.threads import blas_kernels
 from offbeat.core.types import F32
 from offbeat.fastpath.mlp import Operators
-from offbeat.models import onednn
-from offbeat.models.onednn import WIDE
 
 AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 """OpenBLAS's names of its AVX-512 kernels."""
@@ -78,36 +73,6 @@ class MKLOperators(BlasOperators):
         torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
 
 
-class OneDNNOperators(BlasOperators):
-    """oneDNN for wide matrix products, `BlasOperators` for all others."""
-
-    def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
-        if min(len(x), len(weight)) < WIDE:
-            return super().forward(x, weight, bias, out, relu=relu)
-        return _linear(x, weight, bias, relu=relu)
-
-    def input_gradient(self, d: F32, weight: F32, out: F32) -> F32:
-        if _narrow(d, weight):
-            return super().input_gradient(d, weight, out)
-        return _linear(d, weight.T, None, relu=False)
-
-    def weight_gradient(self, d: F32, x: F32, out: F32) -> None:
-        if _narrow(d, x):
-            super().weight_gradient(d, x, out)
-        else:
-            np.copyto(out, _linear(d.T, x.T, None, relu=False))
-
-
-def _narrow(a: F32, b: F32) -> bool:
-    return bool(min(*a.shape, *b.shape) < WIDE)
-
-
-def _linear(x: F32, weight: F32, bias: F32 | None, *, relu: bool) -> F32:
-    tensors = torch.from_numpy(x), torch.from_numpy(weight), None if bias is None else torch.from_numpy(bias)
-    result: F32 = onednn.linear(*tensors, relu=relu).numpy()
-    return result
-
-
 def _processor_has_avx512() -> bool:
     """Return whether this processor has AVX-512, and torch uses it (its variable ATEN_CPU_CAPABILITY can forbid it)."""
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
@@ -122,10 +87,6 @@ def _processor_is_intels() -> bool:
 @cache
 def fastest_operators() -> Operators:
     """Return the fastest operators on this machine."""
-    if not _processor_has_avx512():
+    if not _processor_has_avx512() or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return BlasOperators()
-    if _processor_is_intels() and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-        return MKLOperators()
-    if blas_kernels() not in AVX512_KERNELS and onednn.works():
-        return OneDNNOperators()
-    return BlasOperators()
+    return MKLOperators() if _processor_is_intels() or blas_kernels() not in AVX512_KERNELS else BlasOperators()
