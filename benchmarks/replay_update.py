@@ -38,10 +38,10 @@ from offbeat.algorithms.td3_config import TD3Config
 from offbeat.config.resolve import resolve
 from offbeat.core.process.threads import blas_kernels, set_thread_count
 from offbeat.core.types import F32, ActionSpec, EnvSpec, Leaf
-from offbeat.fastpath.mlp import Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACWorkspace
+from offbeat.models.mlp import Operators
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 INPUTS, ACTIONS, ROWS = 17, 6, 256

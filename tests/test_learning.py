@@ -17,8 +17,8 @@ from offbeat.api.playing.load import load as load_policy
 from offbeat.api.train import train
 from offbeat.envs.testing.bandit import BanditVectorEnv
 from offbeat.envs.testing.known_values import CHAIN, RING
-from offbeat.fastpath.mlp import MLP, Layers
 from offbeat.league.average import average_policy
+from offbeat.models.mlp import MLP, Layers
 from offbeat.run_directory.checkpoint import load
 
 # --- values -------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 @pytest.mark.parametrize(
-    "module", ["offbeat.runtime.actor_process", "offbeat.models.acting", "offbeat.fastpath.mlp", "offbeat.envs.make"]
+    "module", ["offbeat.runtime.actor_process", "offbeat.models.acting", "offbeat.models.mlp", "offbeat.envs.make"]
 )
 def test_modules_that_actors_need_never_import_torch(module):
     assert not {name for name in reachable(module) if name.partition(".")[0] == "torch"}

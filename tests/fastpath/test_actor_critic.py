@@ -21,7 +21,7 @@ from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
-from offbeat.fastpath.mlp import MLP
+from offbeat.models.mlp import MLP
 from offbeat.models.spec import PolicySpec
 
 shared: dict[str, st.SearchStrategy[Any]] = {

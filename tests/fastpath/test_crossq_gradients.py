@@ -18,7 +18,7 @@ from tests.support.replay_updates import prepared
 from offbeat.algorithms.crossq import MOMENTS, CrossQ
 from offbeat.algorithms.crossq_config import CrossQConfig
 from offbeat.fastpath.crossq_gradients import CrossQGradients
-from offbeat.fastpath.mlp import Operators
+from offbeat.models.mlp import Operators
 
 WIDE = CrossQConfig(hidden_sizes=(70, 65), prioritized=True)
 

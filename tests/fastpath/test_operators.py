@@ -12,8 +12,8 @@ from tests.support.thorough import examples
 
 from offbeat.core.types import F32
 from offbeat.fastpath import operators as library
-from offbeat.fastpath.mlp import MLP, NUMPY, Layers, Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators, fastest_operators
+from offbeat.models.mlp import MLP, NUMPY, Layers, Operators
 
 WAYS: list[Operators] = [NUMPY, BlasOperators(), MKLOperators()]
 MOST = 96

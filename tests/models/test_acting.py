@@ -143,7 +143,7 @@ def test_loaded_weights_are_a_copy():
 
 
 def test_acting_does_not_import_torch():
-    code = "import sys, offbeat, offbeat.fastpath.mlp, offbeat.workers.actor; sys.exit('torch' in sys.modules)"
+    code = "import sys, offbeat, offbeat.models.mlp, offbeat.workers.actor; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

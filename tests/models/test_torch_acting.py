@@ -10,10 +10,10 @@ import torch
 from tests.support.models import policy_spec, random_observation, random_vector
 
 from offbeat.core.types import Leaf
-from offbeat.fastpath.mlp import NumpyNetwork
 from offbeat.models.acting import make_policy
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
+from offbeat.models.mlp import NumpyNetwork
 from offbeat.models.policy_network import CoreState
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec

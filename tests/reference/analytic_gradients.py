@@ -18,12 +18,12 @@ from offbeat.algorithms.sac_config import SACConfig
 from offbeat.algorithms.td3 import TD3
 from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.fastpath.mlp import NUMPY, Operators
 from offbeat.fastpath.operators import BlasOperators, MKLOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACGradients
 from offbeat.fastpath.td3_gradients import Smoothing, TD3Gradients
 from offbeat.models.flat import FlatParameters
+from offbeat.models.mlp import NUMPY, Operators
 from offbeat.models.spec import Activation, Distribution, PolicySpec
 
 ALPHA = 0.3

@@ -5,8 +5,8 @@ A subclass is trained with autograd unless it has its own registration::
 
     register(MyPPO, PPOFastPath, applies=PPOFastPath.applies)
 
-offbeat's own fast paths are in `offbeat.fastpath`. Its module `registrations`, which is imported by name at the first
-lookup, registers them. Without the folder all algorithms work, only slower.
+offbeat's own fast paths are in `offbeat.fastpath`. Its module `registrations` registers them. It is imported by name at
+the first lookup, because it imports the algorithms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 FOLDER = "offbeat.fastpath"
-REGISTRATIONS = f"{FOLDER}.registrations"
 Made = TypeVar("Made")
 
 
@@ -68,9 +67,5 @@ def autograd_notice(algorithm: object) -> str:
 
 @cache
 def _load() -> None:
-    """Import offbeat's own fast paths, if they are installed."""
-    try:
-        import_module(REGISTRATIONS)
-    except ModuleNotFoundError as error:
-        if error.name != FOLDER:
-            raise
+    """Import offbeat's own fast paths."""
+    import_module(f"{FOLDER}.registrations")

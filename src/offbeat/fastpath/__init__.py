@@ -1,6 +1,5 @@
-"""Fast paths: plain MLPs in NumPy, for acting and for analytic gradients on a CPU.
+"""Fast paths: analytic gradients of plain MLPs on a CPU, in NumPy or compiled.
 
-Without this folder everything works, only slower: other packages import its modules by name, if they exist.
-`registrations` registers each fast path for one exact algorithm class, and policies act with `mlp`. Tests compare each
-fast path with autograd. Read `mlp` first.
+`registrations` registers each fast path for one exact algorithm class; `algorithms.fast_paths` imports it by name.
+Tests compare each fast path with autograd. Read `models.mlp` first, then `actor_critic`.
 """

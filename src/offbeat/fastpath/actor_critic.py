@@ -30,7 +30,7 @@ from offbeat.algorithms.minibatch_types import ForwardedRows, RowRange
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.core.types import F32
-from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays
+from offbeat.models.mlp import MLP, Layers, MinibatchArrays
 from offbeat.models.spec import Activation, PolicySpec
 
 Owner = TypeVar("Owner", bound=OnPolicy[Any])

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from offbeat.core.types import F32
-from offbeat.fastpath.mlp import Layers, Operators, multiply_by_derivative
 from offbeat.models.batch_norm import EPS, MOST_D, MOST_R, WARMUP
+from offbeat.models.mlp import Layers, Operators, multiply_by_derivative
 from offbeat.models.spec import Activation
 
 

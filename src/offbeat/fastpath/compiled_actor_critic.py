@@ -21,8 +21,8 @@ from offbeat.algorithms.ppo import PPO
 from offbeat.core.types import F32
 from offbeat.fastpath import compiled
 from offbeat.fastpath.actor_critic import arrays_of, critic_names, head_of
-from offbeat.fastpath.mlp import MinibatchArrays
 from offbeat.models.flat import FlatParameters
+from offbeat.models.mlp import MinibatchArrays
 
 Sums = NDArray[np.float64]
 Forwarded = tuple[compiled.Network, F32, bool, NDArray[np.int64]]

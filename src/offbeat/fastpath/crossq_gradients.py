@@ -14,7 +14,6 @@ from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.crossq import MOMENTS, CrossQ
 from offbeat.core.types import F32
 from offbeat.fastpath.batch_norm_mlp import BatchNormMLP, Folded, Moments
-from offbeat.fastpath.mlp import Layers, Operators
 from offbeat.fastpath.operators import fastest_operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
@@ -26,6 +25,7 @@ from offbeat.fastpath.replay_gradients import (
 from offbeat.fastpath.sac_gradients import SACWorkspace, SoftGradients
 from offbeat.models.batch_norm import RunningMoments
 from offbeat.models.flat import FlatParameters
+from offbeat.models.mlp import Layers, Operators
 
 
 class BatchNormCriticLayers:

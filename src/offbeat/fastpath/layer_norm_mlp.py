@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from offbeat.core.types import F32
-from offbeat.fastpath.mlp import MLP, Layers, Rows
 from offbeat.models.critics import NORM_EPS
+from offbeat.models.mlp import MLP, Layers, Rows
 
 
 class LayerNormMLP(MLP):

@@ -23,7 +23,7 @@ import torch
 
 from offbeat.core.process.threads import blas_kernels
 from offbeat.core.types import F32
-from offbeat.fastpath.mlp import Operators
+from offbeat.models.mlp import Operators
 
 AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 """OpenBLAS's names of its AVX-512 kernels."""

@@ -14,7 +14,7 @@ from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.ppo import PPO
 from offbeat.core.types import F32
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
-from offbeat.fastpath.mlp import MinibatchArrays
+from offbeat.models.mlp import MinibatchArrays
 
 
 class PPOFastPath(ActorCriticFastPath[PPO]):

@@ -1,7 +1,4 @@
-"""Registers the fast paths of algorithms.
-
-This is a separate module because it imports torch, while actors import `mlp` without torch.
-"""
+"""Registers the fast paths of algorithms."""
 
 from collections.abc import Callable
 from typing import Any

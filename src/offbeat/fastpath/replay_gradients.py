@@ -26,10 +26,10 @@ from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 from offbeat.core.types import F32
 from offbeat.fastpath.layer_norm_mlp import LayerNormMLP
-from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.operators import fastest_operators
 from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout
+from offbeat.models.mlp import MLP, Layers, MinibatchArrays, Operators
 from offbeat.models.spec import PolicySpec
 
 THREADS = 2

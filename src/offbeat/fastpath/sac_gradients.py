@@ -28,7 +28,6 @@ from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.soft_actor_critic import SoftActorCritic
 from offbeat.core.types import F32
-from offbeat.fastpath.mlp import MLP, Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
     ReplayGradients,
@@ -38,6 +37,7 @@ from offbeat.fastpath.replay_gradients import (
     mean,
     on_both_threads,
 )
+from offbeat.models.mlp import MLP, Layers, MinibatchArrays, Operators
 from offbeat.models.spec import LOG_STD_RANGE
 
 

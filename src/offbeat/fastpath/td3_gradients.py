@@ -20,7 +20,6 @@ import numpy as np
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.td3 import TD3
 from offbeat.core.types import F32
-from offbeat.fastpath.mlp import Layers, MinibatchArrays, Operators
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
     ReplayGradients,
@@ -31,6 +30,7 @@ from offbeat.fastpath.replay_gradients import (
     mean,
     on_both_threads,
 )
+from offbeat.models.mlp import Layers, MinibatchArrays, Operators
 
 
 class Smoothing(NamedTuple):

@@ -1,14 +1,9 @@
-"""Policies that select actions. Plain MLPs run in NumPy, which for small networks is several times faster than torch.
-
-The NumPy network is a fast path (`offbeat.fastpath.mlp`). Without that module all policies act in torch.
-"""
+"""Policies that select actions. Plain MLPs run in NumPy (`mlp`), several times faster than torch if they are small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
-from importlib import import_module
 from math import isfinite
 from typing import Any, Protocol
 
@@ -21,6 +16,7 @@ from offbeat.core.types import F32, Acted, Array, Tree
 from offbeat.models import actions, sampling
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.inputs import flatten, normalized
+from offbeat.models.mlp import NumpyNetwork
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 
@@ -29,8 +25,6 @@ IF_NOT_FINITE = (
     "learning_rate or pass --set normalize_observations=true"
 )
 """What to do about a network that returns NaN or infinity."""
-FAST_PATH = "offbeat.fastpath.mlp"
-"""The module of the NumPy network, `NumpyNetwork`."""
 
 
 class ActingNetwork(Protocol):
@@ -56,25 +50,11 @@ MakeNetwork = Callable[[PolicySpec, F32], ActingNetwork]
 
 def make_policy(spec: PolicySpec) -> ActingPolicy:
     """Return a policy with all weights zero."""
-    make = _numpy_network() if spec.plain else None
-    if make is None:
-        from offbeat.models.torch_acting import TorchNetwork  # here: actors on plain MLPs need no torch
+    if spec.plain:
+        return ActingPolicy(spec, NumpyNetwork)
+    from offbeat.models.torch_acting import TorchNetwork  # here: actors on plain MLPs need no torch
 
-        make = TorchNetwork
-    return ActingPolicy(spec, make)
-
-
-@cache
-def _numpy_network() -> MakeNetwork | None:
-    """Return the class of the NumPy network; None if its module does not exist."""
-    try:
-        module: Any = import_module(FAST_PATH)
-    except ModuleNotFoundError as error:
-        if error.name not in (FAST_PATH, FAST_PATH.rpartition(".")[0]):
-            raise
-        return None
-    make: MakeNetwork = module.NumpyNetwork
-    return make
+    return ActingPolicy(spec, TorchNetwork)
 
 
 class ActingPolicy:
