@@ -13,7 +13,7 @@ from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.td3 import TD3
 
 ON_POLICY = (
-    *("register", "make_network", "fields", "learning_rate", "targets", "estimate", "minibatches"),
+    *("build_more", "make_network", "fields", "learning_rate", "targets", "estimate", "minibatches"),
     *("loss", "policy_loss", "value_loss", "exploration_loss", "after_update", "ratio_metrics", "cut"),
 )
 METHODS: dict[type[Any], tuple[str, ...]] = {

@@ -91,8 +91,6 @@ class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
     """The learners that compute the shards of each update together."""
     maxima: frozenset[str] = frozenset()
     """Names of the outputs of `loss` that are maxima over the rows, see `Stage.maxima`."""
-    _registered = False
-    """Whether all `register` of the base classes were called."""
 
     def __init__(
         self,
@@ -113,17 +111,11 @@ class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
             corrected: whether V-trace corrects for older policies, see `OnPolicyConfig.corrects`.
             device: device of the learner's tensors.
             storage: registers the tensors that learning changes; None: private to this process.
-
-        Raises:
-            ConfigError: `register` of a subclass does not call that of its base.
         """
         self.config, self.spec, self.corrected, self.device = config, spec, corrected, device
         self.entropy_coef = config.entropy_coef
         """The weight of exploration in this learning step, see `entropy_coef_schedule`."""
         self._storage = storage = storage or PrivateStorage()
-        self.register(storage)
-        if not self._registered:
-            raise ConfigError(f"{_own_registers(type(self))} does not call super().register(storage): add it")
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         self.network = self.make_network(generator).to(device)
         self.parameters = FlatParameters(self.network, ACTOR_CRITIC, storage)
@@ -144,16 +136,6 @@ class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
         """Runs the network on batches and minibatches."""
         self.stages: tuple[Stage, ...] = self.make_stages(self._fast)
 
-    def register(self, storage: Storage) -> None:  # noqa: ARG002
-        """Register tensors that the algorithm learns or counts in addition to the network.
-
-        Called by `__init__` before the network is made; `config` and `spec` are set. Use the tensor that
-        ``storage.register(name, initial)`` returns: checkpoints have it, and in lock-free runs all workers share it.
-        Add it to `arrays` if it belongs to the weights, from which another run may start (`init_from`). Base classes
-        register tensors too, so call `super().register(storage)`.
-        """
-        self._registered = True
-
     def make_network(self, generator: torch.Generator) -> ActorCritic:
         """Return a new network with random initial weights from `generator`.
 
@@ -165,9 +147,11 @@ class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
         return ActorCritic(self.spec, shared=shared, log_std_init=config.log_std_init, generator=generator)
 
     def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:  # noqa: ARG002
-        """Make what is learned besides policy and critic; return its parameter groups, by name.
+        """Make what is learned or counted besides policy and critic; return its parameter groups, by name.
 
-        Each needs a stage, a learning rate from `start`, and its arrays in `arrays`.
+        Each group needs a stage, a learning rate from `start`, and its arrays in `arrays`. For other tensors, use the
+        tensor that ``storage.register(name, initial)`` returns: in lock-free runs all workers share it. Add it to
+        `arrays` or `state`, so that checkpoints have it. Extend the result of `super()`: base classes make more too.
 
         Args:
             generator: generator of the initial weights.
@@ -409,13 +393,6 @@ class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
 
     def arrays(self) -> dict[str, Tensor]:
         return self.parameters.arrays()
-
-
-def _own_registers(algorithm: type) -> str:
-    """Return the names of the `register` methods of a user's class and its bases, for messages."""
-    classes = [each for each in algorithm.__mro__ if "register" in vars(each)]
-    own = [each for each in classes if not each.__module__.startswith("offbeat.")]
-    return " or ".join(f"{each.__qualname__}.register" for each in own)
 
 
 def _require_kernels(algorithm: OnPolicy[Any], fast: OnPolicyFastPath | None, device: str) -> None:
