@@ -255,29 +255,6 @@ def test_a_result_that_cannot_be_used_is_refused_by_the_name_of_its_method(tmp_p
         train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **settings)
 
 
-class ConstantEntropyPPO(PPO):
-    """Has a property in place of an attribute."""
-
-    @property
-    def entropy_coef(self) -> float:  # type: ignore[override]
-        return 0.01
-
-
-class ConstantErrorsDQN(DQN):
-    """Has a property in place of an attribute."""
-
-    @property
-    def errors(self) -> Tensor:  # type: ignore[override]
-        return torch.zeros(8)
-
-
-@pytest.mark.parametrize(("own", "name"), [(ConstantEntropyPPO, "entropy_coef"), (ConstantErrorsDQN, "errors")])
-def test_a_property_in_place_of_an_attribute_is_refused_before_the_run(tmp_path, own, name):
-    with pytest.raises(ConfigError, match=rf"{own.__name__}\.{name} is a property that .* set self\.{name} in"):
-        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL)
-    assert not (tmp_path / "run").exists()
-
-
 MINIBATCH = ("observation", "action", "reference_log_prob", "advantage", "value_target", "proximal_value", "rows")
 
 

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from offbeat.algorithms.attributes import Attributes
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.encoded import encoded_of
@@ -34,7 +33,7 @@ NO_ERRORS = torch.zeros(0)
 Settings = TypeVar("Settings", bound=ReplayConfig)
 
 
-class OffPolicy(Attributes, Checkpointed, Generic[Settings]):
+class OffPolicy(Checkpointed, Generic[Settings]):
     """Implements `base.ReplayAlgorithm`, except for `start` and `build`.
 
     A subclass may override any public method. M is the number of transitions in a minibatch.

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import fast_paths
-from offbeat.algorithms.attributes import Attributes
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Shard, Stage
 from offbeat.algorithms.batch_network import BatchNetwork, OnPolicyFastPath, recomputed_log_prob
 from offbeat.algorithms.checkpointed import Checkpointed
@@ -82,7 +81,7 @@ ROUNDING = 1e-5
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
 
-class OnPolicy(Attributes, Checkpointed, Generic[Settings]):
+class OnPolicy(Checkpointed, Generic[Settings]):
     """See the module's docstring. One parameter group, one stage; `build_more` and `make_stages` add others."""
 
     config_class: type[Settings]
