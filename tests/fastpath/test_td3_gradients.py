@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.reference.analytic_gradients import ExpectedOfTD3, TD3Side, assert_as_autograd
 
-from offbeat.fastpath.td3_gradients import Smoothing
 
-
-@pytest.mark.parametrize(
-    "smoothing", [Smoothing(0.0, 0.5), Smoothing(0.2, 0.0), Smoothing(0.2, 0.5), Smoothing(9, 0.5)]
-)
+@pytest.mark.parametrize("smoothing", [(0.0, 0.5), (0.2, 0.0), (0.2, 0.5), (9.0, 0.5)])
 def test_next_actions_have_clipped_noise_and_stay_between_the_bounds(smoothing):
     class Expected(ExpectedOfTD3):
         def __init__(self, *arguments):
@@ -25,5 +21,5 @@ def test_next_actions_have_clipped_noise_and_stay_between_the_bounds(smoothing):
     assert expected.margin > 1e-6
     if min(smoothing) > 0:
         assert (expected.next_action().abs() == 1).any()
-    settings = {"target_policy_noise": smoothing.std, "target_noise_clip": smoothing.clip}
+    settings = dict(zip(("target_policy_noise", "target_noise_clip"), smoothing, strict=True))
     assert_as_autograd(networks, side.fast(networks, 2, **settings), minibatch, expected)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from offbeat.algorithms.dqn import DQNConfig
-from offbeat.algorithms.replay_actor_critic_config import EmaCriticsConfig
+from offbeat.algorithms.sac_config import SACConfig
+from offbeat.algorithms.td3_config import TD3Config
 
 Rows = NDArray[Any]
 
@@ -18,7 +19,7 @@ Rows = NDArray[Any]
 class NetworkTwin:
     """A policy as an ordinary module."""
 
-    def __init__(self, config: EmaCriticsConfig | DQNConfig, weights: Mapping[str, Rows]) -> None:
+    def __init__(self, config: SACConfig | TD3Config | DQNConfig, weights: Mapping[str, Rows]) -> None:
         """Start with the weights of a checkpoint."""
         self._activation = config.activation
         self._max_grad_norm, self._ema_rate = config.max_grad_norm, config.ema_rate
@@ -67,7 +68,7 @@ class NetworkTwin:
 class ActorCriticTwin(NetworkTwin):
     """A policy and a list of critics, each an ordinary module, and the slow copies of the critics."""
 
-    def __init__(self, config: EmaCriticsConfig, weights: Mapping[str, Rows]) -> None:
+    def __init__(self, config: SACConfig | TD3Config, weights: Mapping[str, Rows]) -> None:
         """Start with the weights of a checkpoint."""
         super().__init__(config, weights)
         self._critics, self._layer_norm = config.critics, config.layer_norm

@@ -21,14 +21,14 @@ from offbeat.core.types import ActionSpec, Leaf
 from offbeat.fastpath.operators import BlasOperators, MKLOperators
 from offbeat.fastpath.replay_gradients import ReplayGradients
 from offbeat.fastpath.sac_gradients import SACGradients
-from offbeat.fastpath.td3_gradients import Smoothing, TD3Gradients
+from offbeat.fastpath.td3_gradients import TD3Gradients
 from offbeat.models.flat import FlatParameters
 from offbeat.models.mlp import NUMPY, Operators
 from offbeat.models.spec import Activation, Distribution, PolicySpec
 
 ALPHA = 0.3
-SMOOTHING = Smoothing(0.4, 0.5)
-"""About a fifth of all noise is clipped."""
+SMOOTHING = (0.4, 0.5)
+"""Standard deviation and largest size of the noise of the next actions: about a fifth of all noise is clipped."""
 OPERATORS = [NUMPY, BlasOperators(), MKLOperators()]
 Minibatch = dict[str, Tensor]
 
@@ -244,7 +244,7 @@ class TD3Side(Side):
     expected = ExpectedOfTD3
 
     def networks(self, **settings: Any) -> Networks:
-        config = TD3Config(target_policy_noise=SMOOTHING.std, target_noise_clip=SMOOTHING.clip)
+        config = TD3Config(target_policy_noise=SMOOTHING[0], target_noise_clip=SMOOTHING[1])
         return Networks(TD3, config, "deterministic", **settings)
 
     def fast(

@@ -78,14 +78,6 @@ class ReplayActorCriticConfig(ReplayConfig):
         return self.default_hidden_sizes if env.action.kind == "box" else super().default_layers(env, encoder)
 
 
-@dataclass(frozen=True)
-class EmaCriticsConfig(ReplayActorCriticConfig):
-    """The settings of those of these algorithms whose targets are computed by slow copies of the critics."""
-
-    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
-    """Step of the ema critics towards the critics after each update, as a fraction of the difference."""
-
-
 def require_bounded_box(env: EnvSpec, algorithm: str) -> None:
     """Refuse other actions than a box with finite bounds.
 

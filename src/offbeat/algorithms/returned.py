@@ -38,11 +38,10 @@ def require_loss_result(result: object, method: Callable[..., Any]) -> LossResul
     """Return the result of a loss, which may be a method of the user's.
 
     Raises:
-        RunFailed: it is not a `LossResult`, its loss is not a scalar tensor, or its metrics are no dict by name.
+        RunFailed: it is not a `LossResult`, or its metrics are no dict by name.
     """
     if isinstance(result, LossResult):
         require_metrics(result.metrics, method)
-        require_scalar(result.loss, method)
         return result
     raise RunFailed(
         f"{name_of(method)} returned a {type(result).__name__}, but a LossResult is expected: write "

@@ -6,15 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from offbeat.algorithms.replay_actor_critic_config import (
-    EmaCriticsConfig,
-    ReplayActorCriticConfig,
-    refuse_infinite_bounds,
-)
+from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig, refuse_infinite_bounds
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.checks import Example
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, NonNegative, Positive
+from offbeat.core.fields import Bound, Count, NonNegative, Positive
 from offbeat.core.types import EnvSpec
 from offbeat.models.spec import PolicySpec
 
@@ -107,13 +103,16 @@ class SoftActorCriticConfig(ReplayActorCriticConfig):
 
 
 @dataclass(frozen=True)
-class SACConfig(SoftActorCriticConfig, EmaCriticsConfig):
+class SACConfig(SoftActorCriticConfig):
     """The settings of SAC.
 
     From arXiv:1812.05905, appendix D: `learning_rate`, `gamma`, `batch_size`, `capacity`, `ema_rate`, `hidden_sizes`,
     `activation`, and for box actions `target_entropy`. All other defaults, and those of the table [runtime], are
     offbeat's.
     """
+
+    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
+    """Step of the ema critics towards the critics after each update, as a fraction of the difference."""
 
     title: ClassVar[str] = "SAC"
 

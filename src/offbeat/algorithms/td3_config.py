@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from offbeat.algorithms.replay_actor_critic_config import EmaCriticsConfig, require_bounded_box
+from offbeat.algorithms.replay_actor_critic_config import ReplayActorCriticConfig, require_bounded_box
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.fields import Bound, Count, NonNegative
 from offbeat.core.types import EnvSpec
@@ -13,7 +13,7 @@ from offbeat.models.spec import PolicySpec
 
 
 @dataclass(frozen=True)
-class TD3Config(EmaCriticsConfig):
+class TD3Config(ReplayActorCriticConfig):
     """The settings of TD3. Noise is in units of half the width of the action's range.
 
     From arXiv:1802.09477, or where its authors' code (github.com/sfujim/TD3) is newer, from the code: `learning_rate`,

@@ -13,12 +13,12 @@ one critic has a part. The policy's gradients of the two halves are added at the
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.td3 import TD3
+from offbeat.algorithms.td3_config import TD3Config
 from offbeat.core.types import F32
 from offbeat.fastpath.replay_gradients import (
     LayersOfNetworks,
@@ -33,19 +33,12 @@ from offbeat.fastpath.replay_gradients import (
 from offbeat.models.mlp import Layers, MinibatchArrays, Operators
 
 
-class Smoothing(NamedTuple):
-    """The noise of the next actions, as in `losses.td3.smoothed_actions`."""
-
-    std: float
-    clip: float
-
-
 class TD3Workspace(Workspace):
     """The parts of TD3's work on M rows, and its buffers."""
 
-    def __init__(self, networks: LayersOfNetworks, ema_policy: Layers, smoothing: Smoothing, size: int) -> None:
+    def __init__(self, networks: LayersOfNetworks, ema_policy: Layers, config: TD3Config, size: int) -> None:
         super().__init__(networks, size)
-        self._ema_policy, self._smoothing = ema_policy, smoothing
+        self._ema_policy, self._config = ema_policy, config
         counts = [half.stop - half.start for half in self._halves]
         self._policies = [self._mlp(networks.policy, rows) for rows in counts]
         self._first_critics = [self._mlp(networks.critics[0], rows) for rows in counts]
@@ -57,7 +50,7 @@ class TD3Workspace(Workspace):
         """Select the next actions a' of this thread's half of the rows; join s' and a', s and the recorded a."""
         half = self._halves[thread]
         observation = arrays["next_observation"][half]
-        std, clip = self._smoothing
+        std, clip = self._config.target_policy_noise, self._config.target_noise_clip
         with ignore_overflow():
             action = np.tanh(self._policies[thread].forward(self._ema_policy, observation))
             action += np.clip(std * arrays["next_noise"][half], -clip, clip)
@@ -91,13 +84,12 @@ class TD3Gradients(ReplayGradients[TD3Workspace]):
 
     def __init__(self, algorithm: TD3, operators: Operators | None = None) -> None:
         """Use these operators; None: the fastest on this machine."""
-        config = algorithm.config
         self._ema_policy = layers_of(algorithm.spec, algorithm.policy.layout, algorithm.ema_policy.values.numpy())
-        self._smoothing = Smoothing(config.target_policy_noise, config.target_noise_clip)
+        self._config = algorithm.config
         super().__init__(algorithm, LayersOfNetworks.with_ema(algorithm, operators))
 
     def make_workspace(self, size: int) -> TD3Workspace:
-        return TD3Workspace(self._networks, self._ema_policy, self._smoothing, size)
+        return TD3Workspace(self._networks, self._ema_policy, self._config, size)
 
     def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients, with y as in `losses.td3.clipped_targets`. The minibatch has next_noise."""
