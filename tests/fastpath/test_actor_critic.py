@@ -154,7 +154,7 @@ def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(kernels, 
 @KERNELS
 @pytest.mark.parametrize("small", [PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])
 @pytest.mark.parametrize("action", ["discrete", "box"])
-@pytest.mark.parametrize(("between", "max_lag"), [("nothing", 0), ("another pass", 1), ("an update", 0)])
+@pytest.mark.parametrize(("between", "max_lag"), [("nothing", 0), ("another pass", 1), ("values", 0), ("an update", 0)])
 def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(kernels, small, action, between, max_lag):
     config = replace(small, hidden_sizes=(7, 5), entropy_coef=0.1, kernels=kernels)
     side = bench(config, action, max_lag=max_lag)
@@ -168,6 +168,8 @@ def test_the_gradients_of_a_pass_that_is_used_again_are_those_of_a_new_one(kerne
     assert stage.gradients is not None
     if between == "another pass":
         algorithm.prepare({**rows, **{leaf.name: -rows[leaf.name] for leaf in side.spec.observation}})
+    if between == "values":
+        algorithm.batch_network.values({**batch, "observation": -batch["observation"]})
     if between == "an update":
         stage.gradients(minibatch)
         flat.values.mul_(0.9)
