@@ -149,8 +149,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         """Make what is learned or counted besides policy and critic; return its parameter groups, by name.
 
         Each group needs a stage, a learning rate from `start`, and its arrays in `arrays`. For other tensors, use the
-        tensor that ``storage.register(name, initial)`` returns: in lock-free runs all workers share it. Add it to
-        `arrays` or `state`, so that checkpoints have it. Extend the result of `super()`: base classes make more too.
+        tensor that ``storage.register(name, initial)`` returns: checkpoints have it, and in lock-free runs all workers
+        share it. Add it to `arrays` if it belongs to the weights, from which another run may start (`init_from`).
+        Extend the result of `super()`: base classes make more too.
 
         Args:
             generator: generator of the initial weights.
