@@ -1,20 +1,14 @@
-"""Which installed package has the env of an id that Gymnasium does not know. No package is imported for it.
+"""Which package has the env of an id that Gymnasium does not know.
 
-A package registers its envs when it is imported, so an id alone does not say which module to import. Two things do:
-the ids in the source files of the installed packages that require Gymnasium, and a table of well-known ids.
+A package registers its envs when it is imported, so an id alone does not say which module to import. A table of
+well-known ids does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import NamedTuple
-
-MAX_FILE = 2**20
-"""Bytes of a source file above which it is not read."""
 
 
 class Known(NamedTuple):
@@ -54,8 +48,6 @@ KNOWN = (
 
 def package_of(env_id: str) -> str:
     """Return what to type for an id without a module, as a sentence; '' if no package is known that has it."""
-    for module in _modules_with(env_id):
-        return f"It is an env of the installed module {module}: type {module}:{env_id}."
     for known in KNOWN:
         if re.match(known.start, env_id):
             if _is_installed(known.package):
@@ -65,44 +57,14 @@ def package_of(env_id: str) -> str:
                 f"It may be an env of {known.package}, which is not installed: run pip install {package}, and type "
                 f"{known.module}:{env_id}."
             )
-    if re.fullmatch(r"([\w.]+/)?[a-z_0-9]+_v\d+", env_id):
-        return "Envs of PettingZoo, with several agents, have a prefix, as in pettingzoo:mpe2/simple_spread_v3."
     return ""
 
 
-def _modules_with(env_id: str) -> Iterator[str]:
-    """Yield the modules of installed packages whose source has the id in quotes, the outermost first."""
-    quoted = re.compile(rf"""["']{re.escape(env_id)}["']""")
-    found = {module for module, file in _source_files() if quoted.search(_text(file))}
-    yield from sorted(found, key=lambda module: (module.count("."), module))
-
-
-@cache
-def _source_files() -> tuple[tuple[str, Path], ...]:
-    """Return (module, file) of all modules that may register envs: they mention registration."""
-    return tuple(
-        (".".join(path.with_suffix("").parts).removesuffix(".__init__"), file)
-        for each in distributions()
-        if _has_envs(each)
-        for path in each.files or ()
-        if path.suffix == ".py" and all(part.isidentifier() for part in path.with_suffix("").parts)
-        if "register" in _text(file := Path(str(each.locate_file(path))))
-    )
-
-
-def _has_envs(each: Distribution) -> bool:
-    """Whether a package requires Gymnasium and is not one that offbeat knows already."""
-    name = (each.metadata["Name"] or "").lower()
-    requires = any(re.match(r"gymnasium\b", requirement, re.IGNORECASE) for requirement in each.requires or ())
-    return requires and name not in ("offbeat", "gymnasium", "ale-py")
-
-
-def _text(path: Path) -> str:
-    """Return the text of a source file; '' if it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MAX_FILE else ""
-    except OSError:
-        return ""
+def pettingzoo_prefix(env_id: str) -> str:
+    """Return what to type for an id such as those of PettingZoo, as a sentence; '' for any other id."""
+    if re.fullmatch(r"([\w.]+/)?[a-z_0-9]+_v\d+", env_id):
+        return " Envs of PettingZoo, with several agents, have a prefix, as in pettingzoo:mpe2/simple_spread_v3."
+    return ""
 
 
 def _is_installed(package: str) -> bool:

@@ -28,7 +28,7 @@ from offbeat.config.importing import (
 from offbeat.core.argument_notation import as_shown
 from offbeat.core.errors import ConfigError, suggestion, unknown
 from offbeat.core.importable import is_importable
-from offbeat.envs.packages import package_of
+from offbeat.envs.packages import package_of, pettingzoo_prefix
 
 MUJOCO_MODULES = ("gymnasium.envs.mujoco.", "offbeat.envs.meta.locomotion")
 """Starts of the modules of Gymnasium's and offbeat's MuJoCo envs, which have no state besides that of MuJoCo and the
@@ -181,14 +181,15 @@ def _unknown_id(env_id: str) -> ConfigError:
         )
     if package := package_of(env_id):
         return ConfigError(f"unknown env {env_id!r}. {package}")
-    return UnknownEnv(env_id, suggestion(env_id, registered_ids(), likeness=0.7))
+    nearest = suggestion(env_id, registered_ids(), likeness=0.7)
+    return UnknownEnv(env_id, nearest or pettingzoo_prefix(env_id))
 
 
 class UnknownEnv(ConfigError):
     """No env is registered under an id without a module."""
 
     def __init__(self, env_id: str, nearest: str) -> None:
-        """Make the error; `nearest`: a sentence with the ids that were probably meant, or ''."""
+        """Make the error; `nearest`: a sentence with what was probably meant, or ''."""
         super().__init__(env_id, nearest)
         self.nearest, self.problem = nearest, f"unknown env {env_id!r}.{nearest}"
 
