@@ -44,7 +44,6 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
     ("name", "severity", "seen"),
     [
         ("RewardsTheDead", "error", "agent a, step 4 of the episode: got a reward of 2.0, but its episode has ended"),
-        ("EndsTwice", "error", "agent a, step 4 of the episode: ended, but its episode has ended before"),
         ("Revives", "error", "agent a, step 4 of the episode: is alive again, but its episode has ended before"),
         ("LosesAnAgent", "error", "agent b, step 2 of the episode: is missing, but it was neither terminated nor"),
         ("LeavesWithoutAnEnd", "error", "agent b, step 5 of the episode: is missing, but it was neither terminated"),

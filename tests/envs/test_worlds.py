@@ -83,6 +83,14 @@ def test_an_agent_that_dies_has_reset_rows_until_the_world_is_reset():
     assert world.actions[1:4] == [{"a": 0, "b": 0}, {"b": 0}, {"b": 0}]
 
 
+def test_the_flags_of_a_dead_agent_may_be_repeated_until_the_world_is_reset():
+    world = Script(step(a=0, b=0), step({"a": "terminated"}, a=3, b=4), step({"a": "terminated"}, a=0, b=5),
+                   step({"a": "terminated", "b": "terminated"}, a=0, b=6))  # fmt: skip
+    rows = play(worlds_of(world).envs["default"], 4)
+    assert rows["terminated"].T.tolist() == [[1, 0, 0, 0], [0, 0, 1, 0]]
+    assert rows["reset"].T.tolist() == [[0, 1, 1, 1], [0, 0, 0, 1]]
+
+
 def test_an_agent_that_appears_late_has_reset_rows_before():
     world = Script(step(a=0), step(a=1), step(a=2, b=9), step({"a": "terminated", "b": "terminated"}, a=3, b=4))
     rows = play(worlds_of(world).envs["default"], 4)
@@ -232,7 +240,6 @@ ENDED = step({"a": "terminated"}, a=0, b=0)
     ("wrong", "message"),
     [
         (step(b=1)._replace(rewards={"a": 2.0, "b": 1}), "agent a got a reward of 2.0, but its episode has ended"),
-        (step({"a": "terminated"}, a=0, b=1), "agent a ended, but its episode has ended before"),
         (step(a=0, b=1), "agent a is alive again, but its episode has ended before"),
         (step(a=0)._replace(deciding=["b"]), "agent b is missing, but it was neither terminated nor truncated"),
         (step(b=1)._replace(deciding="ab"), "agent a is to act, but it has ended or has no observation"),

@@ -81,13 +81,6 @@ class PaysTooMuch(Sound):
         return parts
 
 
-class EndsTwice(Sound):
-    def wrong(self, *parts: Any) -> Any:
-        if self.age == 4:
-            parts[3]["a"] = True
-        return parts
-
-
 class Revives(Sound):
     def wrong(self, *parts: Any) -> Any:
         if self.age == 4:

@@ -177,8 +177,6 @@ class _CheckedWorld:
             if step.rewards.get(agent):
                 problem = f"got a reward of {step.rewards[agent]}, {DEAD}"
                 yield agent, Finding("error", problem, "give the reward in the step in which the agent ends")
-            if step.ends(agent):
-                yield agent, Finding("error", f"ended, {DEAD}", "report the end of an agent once")
             if agent in step.deciding:
                 remedy = "give an agent that comes back another name, or remove it from the env's agents"
                 yield agent, Finding("error", f"is alive again, {DEAD}", remedy)

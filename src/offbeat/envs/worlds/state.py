@@ -167,12 +167,10 @@ class WorldState:
         return list(self._alive)
 
     def _refuse_dead(self, step: WorldStep) -> None:
-        """Raise ValueError if an agent that ended in an earlier step gets a reward or an end, or acts again."""
+        """Raise ValueError if an agent that ended in an earlier step gets a reward or acts again."""
         for agent in self._ended:
             if step.rewards.get(agent):
                 raise ValueError(f"agent {agent} got a reward of {step.rewards[agent]}, {DEAD}")
-            if step.ends(agent):
-                raise ValueError(f"agent {agent} ended, {DEAD}")
             if agent in step.deciding:
                 raise ValueError(f"agent {agent} is alive again, {DEAD}: give an agent that comes back another name")
 
