@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def with_previous_inputs(envs: Envs, settings: EnvConfig) -> Envs:
     spec = spec_with_previous_inputs(envs.spec, settings)
     if spec is envs.spec:
         return envs
-    return _KINDS[isinstance(envs, Snapshots), isinstance(envs, TaskEnvs)](envs, spec)
+    return _Envs(envs, spec)
 
 
 class PreviousInputs:
@@ -126,7 +127,7 @@ class PreviousInputs:
 
 
 class _Envs:
-    """See the module's docstring."""
+    """See the module's docstring. They are `Snapshots` or `TaskEnvs` if `envs` are."""
 
     def __init__(self, envs: Envs, spec: EnvSpec) -> None:
         """Add the leaves of `spec` that `envs` do not have."""
@@ -135,6 +136,10 @@ class _Envs:
         self._previous = PreviousInputs(spec.observation, spec.action, spec.columns)
         self._sent = np.zeros((spec.columns, *spec.action.shape), spec.action.dtype)
         """The last actions of all columns."""
+        if isinstance(envs, Snapshots):
+            self.snapshot, self.restore = partial(self._snapshot, envs), partial(self._restore, envs)
+        if isinstance(envs, TaskEnvs):
+            self.start_tasks = partial(self._start_tasks, envs)
 
     @property
     def offers_mask(self) -> bool:
@@ -174,37 +179,13 @@ class _Envs:
     def close(self) -> None:
         self._envs.close()
 
+    def _snapshot(self, envs: Snapshots) -> State:
+        return {"envs": envs.snapshot(), "previous": self._previous.state()}
 
-class _SnapshotEnvs(_Envs):
-    """The same for envs whose whole state can be saved."""
-
-    def snapshot(self) -> State:
-        assert isinstance(self._envs, Snapshots)
-        return {"envs": self._envs.snapshot(), "previous": self._previous.state()}
-
-    def restore(self, state: State) -> None:
-        assert isinstance(self._envs, Snapshots)
-        self._envs.restore(state["envs"])
+    def _restore(self, envs: Snapshots, state: State) -> None:
+        envs.restore(state["envs"])
         self._previous.restore(state["previous"])
 
-
-class _TaskEnvs(_Envs):
-    """The same for envs with tasks."""
-
-    def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
-        assert isinstance(self._envs, TaskEnvs)
+    def _start_tasks(self, envs: TaskEnvs, tasks: NDArray[np.int64]) -> Tree:
         self._previous.reset()
-        return {**self._envs.start_tasks(tasks), **self._previous.leaves}
-
-
-class _SnapshotTaskEnvs(_SnapshotEnvs, _TaskEnvs):
-    """The same for envs with tasks whose whole state can be saved."""
-
-
-_KINDS = {
-    (False, False): _Envs,
-    (True, False): _SnapshotEnvs,
-    (False, True): _TaskEnvs,
-    (True, True): _SnapshotTaskEnvs,
-}
-"""Whether envs can be saved, and whether they have tasks -> the class of the envs with the leaves."""
+        return {**envs.start_tasks(tasks), **self._previous.leaves}

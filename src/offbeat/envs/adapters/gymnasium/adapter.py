@@ -54,8 +54,9 @@ class GymnasiumEnvs:
         envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
         seeds: Sequence[int],
         curriculum: Sequence[Parameter],
+        tasks: TaskSetter | None,
     ) -> None:
-        """Make the columns.
+        """Make the columns. They are `Snapshots` if the state of all envs can be saved, and `TaskEnvs` with `tasks`.
 
         Args:
             spec: the spec of the envs.
@@ -63,6 +64,7 @@ class GymnasiumEnvs:
             envs_of_groups: the envs of each group.
             seeds: the seed of each column.
             curriculum: the parameters of the envs that change with the training progress.
+            tasks: sets the tasks of these envs, which are single envs; None: they have one task.
         """
         self.spec = spec
         self.groups = tuple(groups)
@@ -82,6 +84,11 @@ class GymnasiumEnvs:
         ]
         """The first column of each env, and the functions that pass the progress to it."""
         self._sent: list[Any] = [None] * len(groups)
+        self._tasks = tasks
+        if tasks is not None:
+            self.start_tasks = self._start_tasks
+        if all(map(snapshots.can_save, self._all_envs())):
+            self.snapshot, self.restore = self._snapshot, self._restore
 
     @property
     def offers_mask(self) -> bool:
@@ -155,11 +162,15 @@ class GymnasiumEnvs:
     def _unit(self, columns: Columns) -> StepUnit:
         return StepUnit(columns.span, lambda actions: columns.step(columns.encode(self._encode, actions)))
 
+    # --- envs with tasks, and envs whose whole state can be saved ---------------------------------------------
 
-class SnapshotEnvs(GymnasiumEnvs):
-    """Gymnasium envs whose whole state can be saved."""
+    def _start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
+        """Set the task of each column, [N], and start a new episode in every column."""
+        assert self._tasks is not None
+        self._tasks.set(tasks)
+        return self.reset()
 
-    def snapshot(self) -> State:
+    def _snapshot(self) -> State:
         """Return the state between two steps: every env's state, and the rows, which say where an episode starts."""
         return {
             "id": self.spec.id,
@@ -167,15 +178,24 @@ class SnapshotEnvs(GymnasiumEnvs):
             "envs": {str(index): snapshots.save(env) for index, env in enumerate(self._all_envs())},
             "rows": {name: part.copy() for name, part in named(self._rows).items()},
             "no_decision": self._next_no_decision.copy(),
+            **({} if self._tasks is None else {"tasks": self._tasks.current}),
         }
 
-    def restore(self, state: State) -> None:
-        """Restore the state of a `snapshot`, also into newly made envs.
+    def _restore(self, state: State) -> None:
+        """Restore the state of a snapshot, also into newly made envs.
 
         Raises:
             ConfigError: the snapshot is of another env or of other numbers of columns and groups.
         """
-        self._require_same_envs(state)
+        saved = (state["id"], state["columns"], len(state["envs"]))
+        current = (self.spec.id, self.spec.columns, len(self._all_envs()))
+        if saved != current:
+            raise ConfigError(
+                f"the snapshot is of {_named(saved)}, but these envs are {_named(current)}: use the env id, "
+                "the envs per actor and the groups of the snapshot"
+            )
+        if self._tasks is not None:
+            self._start_tasks(state["tasks"])  # a task is only in effect after a reset
         for index, env in enumerate(self._all_envs()):
             snapshots.load(env, state["envs"][str(index)])
         for name, part in named(self._rows).items():
@@ -184,51 +204,6 @@ class SnapshotEnvs(GymnasiumEnvs):
         for columns in self._columns:
             columns.decision_marks.possible = True
         self._seeds = None
-
-    def _require_same_envs(self, state: State) -> None:
-        saved = (state["id"], state["columns"], len(state["envs"]))
-        current = (self.spec.id, self.spec.columns, len(self._all_envs()))
-        if saved != current:
-            raise ConfigError(
-                f"the snapshot is of {_named(saved)}, but these envs are {_named(current)}: use the env id, "
-                "the envs per actor and the groups of the snapshot"
-            )
-
-
-class GymnasiumTaskEnvs(GymnasiumEnvs):
-    """Gymnasium envs with tasks. They are single envs."""
-
-    def __init__(
-        self,
-        spec: EnvSpec,
-        groups: Sequence[slice],
-        envs_of_groups: Sequence[AnyVectorEnv | list[SingleEnv]],
-        seeds: Sequence[int],
-        curriculum: Sequence[Parameter],
-        tasks: TaskSetter,
-    ) -> None:
-        """Make the columns; `tasks` sets the tasks of these envs."""
-        super().__init__(spec, groups, envs_of_groups, seeds, curriculum)
-        self._tasks = tasks
-
-    def start_tasks(self, tasks: NDArray[np.int64]) -> Tree:
-        """Set the task of each column, [N], and start a new episode in every column."""
-        self._tasks.set(tasks)
-        return self.reset()
-
-
-class SnapshotTaskEnvs(GymnasiumTaskEnvs, SnapshotEnvs):
-    """Gymnasium envs with tasks whose whole state can be saved."""
-
-    def snapshot(self) -> State:
-        """Return the state between two steps, with the number of each column's task."""
-        return {**super().snapshot(), "tasks": self._tasks.current}
-
-    def restore(self, state: State) -> None:
-        """Restore the state of a `snapshot`, also into newly made envs with the same tasks."""
-        self._require_same_envs(state)
-        self.start_tasks(state["tasks"])  # a task is only in effect after a reset
-        super().restore(state)
 
 
 # --- making envs --------------------------------------------------------------------------------------------
@@ -293,12 +268,9 @@ def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
     envs_of_groups = [group.envs for group in groups]
     spec = groups[0].limits.spec_with_limits(_spec_of(request, groups[0]), groups[0].own_limit)
     envs = [env for group in groups for env in group.objects]
-    savable = all(snapshots.can_save(env) for env in envs)
-    arguments = spec, request.groups, envs_of_groups, request.seeds, parameters(request.settings.curriculum)
-    if request.tasks is not None:
-        tasks = TaskSetter(envs, request.tasks, request.env_id, spec.check_command)
-        return (SnapshotTaskEnvs if savable else GymnasiumTaskEnvs)(*arguments, tasks)
-    return (SnapshotEnvs if savable else GymnasiumEnvs)(*arguments)
+    tasks = None if request.tasks is None else TaskSetter(envs, request.tasks, request.env_id, spec.check_command)
+    curriculum = parameters(request.settings.curriculum)
+    return GymnasiumEnvs(spec, request.groups, envs_of_groups, request.seeds, curriculum, tasks)
 
 
 def _spec_of(request: EnvRequest, group: Group) -> EnvSpec:
