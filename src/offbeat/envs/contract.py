@@ -32,7 +32,8 @@ from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError
 from offbeat.core.frozen_table import thawed
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import Array, EnvSpec, Tree
+from offbeat.core.types import ActionSpec, Array, EnvSpec, Leaf, Tree
+from offbeat.envs.reproduce import env_flags
 
 State = dict[str, Any]
 """A snapshot: nested dicts and lists of arrays, numbers, strings, booleans and None. Never a pickle."""
@@ -276,6 +277,12 @@ class EnvRequest:
                     f"argument ({given[name]!r}): leave it out, and set these"
                 )
         return {**given, **self.kwargs}
+
+    def spec_of(self, observation: tuple[Leaf, ...], action: ActionSpec, frame_skip: int) -> EnvSpec:
+        """Return the spec of these envs; `frame_skip`: simulated frames per env step."""
+        settings, columns = self.settings, len(self.seeds)
+        flags = env_flags(self.env_id, settings)
+        return EnvSpec(self.env_id, observation, action, columns, frame_skip, info=settings.info_metrics, flags=flags)
 
     def refuse_curriculum(self) -> None:
         """Raise ConfigError if a curriculum is given: for libraries whose envs have no parameters to set."""

@@ -32,7 +32,6 @@ from offbeat.envs.contract import NO_LIMITS, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.failures import column_failed
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
-from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import RowChecks, copy_exactly, empty_rows, mark_reset_rows, prefer_termination, rows_of
 from offbeat.envs.spaces import action_spec
 from offbeat.envs.writers import observation_writer
@@ -283,15 +282,8 @@ def _overwrite(whole: Any, columns: Array, part: Any) -> None:
 
 def _spec_of(request: EnvRequest, pool: Any, repeats: int) -> EnvSpec:
     action = action_spec(pool.action_space, request.env_id)
-    return EnvSpec(
-        id=request.env_id,
-        observation=observation_leaves(pool.observation_space, request.env_id, action, request.settings),
-        action=action,
-        columns=len(request.seeds),
-        frame_skip=int(getattr(pool.spec.config, "frame_skip", 1)) * repeats,
-        info=request.settings.info_metrics,
-        flags=env_flags(request.env_id, request.settings),
-    )
+    observation = observation_leaves(pool.observation_space, request.env_id, action, request.settings)
+    return request.spec_of(observation, action, int(getattr(pool.spec.config, "frame_skip", 1)) * repeats)
 
 
 _UNLIMITED = 2**31 - 1

@@ -39,7 +39,6 @@ from offbeat.envs.normalizers import normalizers_of
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.registration import registered_ids, registry_entry
-from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import empty_rows, named, rows_of
 from offbeat.envs.spaces import action_spec
 
@@ -275,19 +274,10 @@ def _envs_of(request: EnvRequest, groups: Sequence[Group]) -> Envs:
 
 def _spec_of(request: EnvRequest, group: Group) -> EnvSpec:
     observation, actions = group.spaces
-    action = action_spec(actions, request.env_id)
-    return EnvSpec(
-        id=request.env_id,
-        observation=observation_leaves(
-            observation, request.env_id, action, request.settings, info_mask=request.info_mask
-        ),
-        action=action,
-        columns=len(request.seeds),
-        frame_skip=frame_skip_of(group.objects[0].unwrapped) * request.settings.action_repeats,
-        info=request.settings.info_metrics,
-        normalizers=normalizers_of(group.objects[0]),
-        flags=env_flags(request.env_id, request.settings),
-    )
+    action, first = action_spec(actions, request.env_id), group.objects[0]
+    leaves = observation_leaves(observation, request.env_id, action, request.settings, info_mask=request.info_mask)
+    frame_skip = frame_skip_of(first.unwrapped) * request.settings.action_repeats
+    return replace(request.spec_of(leaves, action, frame_skip), normalizers=normalizers_of(first))
 
 
 def _named(found: tuple[str, int, int]) -> str:

@@ -20,13 +20,12 @@ from offbeat.config.env import EnvConfig, family_of
 from offbeat.core.constructor_arguments import unknown_argument
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import Array, EnvSpec, Tree
+from offbeat.core.types import Array, Tree
 from offbeat.envs.adapters.grouped import GroupedEnvs
 from offbeat.envs.contract import EPISODE_START, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import vector_info_reader
 from offbeat.envs.observations import observation_leaves
 from offbeat.envs.registration import registry_entry
-from offbeat.envs.reproduce import env_flags
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
 from offbeat.envs.spaces import action_spec
 
@@ -151,7 +150,9 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
     if (limit := limits.shorter_than(own_limit)) is not None:
         arguments["max_num_frames_per_episode"] = limit * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
-    spec = limits.spec_with_limits(_spec_of(request, made[0]), own_limit)
+    action = action_spec(made[0].single_action_space, request.env_id)
+    observation = observation_leaves(made[0].single_observation_space, request.env_id, action)
+    spec = limits.spec_with_limits(request.spec_of(observation, action, settings.action_repeats), own_limit)
     rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:
         rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
@@ -163,19 +164,6 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[s
         for envs, group in zip(made, groups, strict=True)
     ]
     return GroupedEnvs(spec, groups, rows, games)
-
-
-def _spec_of(request: EnvRequest, envs: Any) -> EnvSpec:
-    action = action_spec(envs.single_action_space, request.env_id)
-    return EnvSpec(
-        id=request.env_id,
-        observation=observation_leaves(envs.single_observation_space, request.env_id, action),
-        action=action,
-        columns=len(request.seeds),
-        frame_skip=request.settings.action_repeats,
-        info=request.settings.info_metrics,
-        flags=env_flags(request.env_id, request.settings),
-    )
 
 
 def _arguments(registered: RegisteredEnv, settings: EnvConfig) -> dict[str, Any]:
