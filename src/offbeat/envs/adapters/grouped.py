@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,6 @@ from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, take_random_steps
 from offbeat.envs.contract import Advanced, Outcome
 from offbeat.envs.failures import column_failed, fault_of_call
-
-T = TypeVar("T")
 
 
 class GroupColumns(Protocol):
@@ -31,36 +30,6 @@ class GroupColumns(Protocol):
     def close(self) -> None: ...
 
 
-class _NamedColumns:
-    """The columns of one group. An exception that their library raises is reported with the env."""
-
-    def __init__(self, columns: GroupColumns, spec: EnvSpec, first: int) -> None:
-        self._columns, self._spec, self._first = columns, spec, first
-
-    def reset(self) -> None:
-        self._call("reset", self._columns.reset)
-
-    def send(self, actions: Array) -> None:
-        self._call("send", self._columns.send, actions)
-
-    def recv(self) -> Outcome:
-        return self._call("recv", self._columns.recv)
-
-    def close(self) -> None:
-        self._columns.close()
-
-    def _call(self, name: str, method: Callable[..., T], *arguments: Array) -> T:
-        try:
-            return method(*arguments)
-        except OffbeatError:
-            raise
-        except FAILURES as error:
-            what = fault_of_call(f"{name}() of the vector env of which this is the first env", error)
-            failure = column_failed(self._spec, self._first, what, error)
-            failure.column = None  # it may be any of its columns
-            raise failure from error
-
-
 class GroupedEnvs:
     """The columns of one actor. A group steps in the background while another one is used."""
 
@@ -72,27 +41,29 @@ class GroupedEnvs:
         self.groups = tuple(groups)
         self._rows = rows
         self.next_no_decision: NDArray[np.bool_] = np.zeros(spec.columns, np.bool_)
-        self._parts = [_NamedColumns(part, spec, group.start) for part, group in zip(parts, groups, strict=True)]
+        self._parts = tuple(parts)
 
     def set_progress(self, progress: float) -> None:
         """Do nothing: the envs have no parameters."""
 
     def reset(self) -> Tree:
         """Start a new episode in every column."""
-        for part in self._parts:
-            part.reset()
+        for group, part in enumerate(self._parts):
+            with self._named("reset", group):
+                part.reset()
         return self._rows.observation
 
     def advance(
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
         """Take random steps in each group, as many as the largest of its columns' `steps`."""
-        units = [StepUnit(group, partial(_step, part)) for group, part in zip(self.groups, self._parts, strict=True)]
+        units = [StepUnit(group, partial(self._step, index)) for index, group in enumerate(self.groups)]
         return take_random_steps(self.spec, self._rows.observation, units, steps, random, before_step)
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Start to step the group; returns at once."""
-        self._parts[group].send(actions)
+        with self._named("send", group):
+            self._parts[group].send(actions)
 
     def recv(self, group: int = 0) -> Outcome:
         """Wait for the group. The arrays are the same in every call.
@@ -100,12 +71,25 @@ class GroupedEnvs:
         Raises:
             EnvFailed: an observation or a reward is NaN or has a wrong shape.
         """
-        return self._parts[group].recv()
+        with self._named("recv", group):
+            return self._parts[group].recv()
 
     def close(self) -> None:
         close_all(self._parts)
 
+    def _step(self, group: int, actions: Array) -> Outcome:
+        self.send(actions, group)
+        return self.recv(group)
 
-def _step(part: GroupColumns, actions: Array) -> Outcome:
-    part.send(actions)
-    return part.recv()
+    @contextmanager
+    def _named(self, call: str, group: int) -> Iterator[None]:
+        """Report an exception that the library raises with the env."""
+        try:
+            yield
+        except OffbeatError:
+            raise
+        except FAILURES as error:
+            what = fault_of_call(f"{call}() of the vector env of which this is the first env", error)
+            failure = column_failed(self.spec, self.groups[group].start, what, error)
+            failure.column = None  # it may be any of its columns
+            raise failure from error
