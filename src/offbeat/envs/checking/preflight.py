@@ -16,7 +16,7 @@ from offbeat.core.tasks import TaskSample
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.parts import SEED
-from offbeat.envs.checking.rollouts import FIRST_STEPS, rollout, rollouts, started
+from offbeat.envs.checking.rollouts import FIRST_STEPS, rollout, rollout_of_agents, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.failures import failed, fault_of_world
 from offbeat.envs.infos import counted_booleans
@@ -83,7 +83,7 @@ def preflight_world(
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
             worlds.set_progress(0.0)
             reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
-            (rows,) = rollouts([(worlds.envs, reset)], FIRST_STEPS, watch=watch)
+            rows = rollout_of_agents(worlds.envs, reset, FIRST_STEPS, watch)
             watch.enter(resets=True)
             if saves:
                 require_savable(env_id, worlds.envs)

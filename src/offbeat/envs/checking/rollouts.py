@@ -102,36 +102,21 @@ def rollout(envs: Envs, first: Tree, steps: int, watch: EnvCallWatch = UNWATCHED
 
     `watch`: is notified of each step.
     """
-    (rows,) = rollouts([({"": envs}, {"": first})], steps, watch=watch)
-    return rows[""]
+    return rollout_of_agents({"": envs}, {"": first}, steps, watch)[""]
 
 
-def rollouts(
-    copies: Sequence[Started],
-    steps: int,
-    stepped: Callable[[], None] = lambda: None,
-    watch: EnvCallWatch = UNWATCHED,
-) -> list[dict[str, Tree]]:
-    """Take the same random actions in all columns of each agent; return the rows of each copy.
-
-    Several copies of the same envs step in turn, row by row. So their rows differ if they share what changes, such as a
-    random generator.
-
-    Args:
-        copies: the envs of each copy, and the row to start from.
-        steps: number of steps of each copy, at least 1.
-        stepped: is called after each step of each copy.
-        watch: is notified of each step.
-
-    Returns:
-        The rows of each copy by agent and name, [steps + 1, N, ...].
-    """
-    return [each.rows() for each in _taken(copies, steps, stepped, watch)]
+def rollout_of_agents(
+    columns: EnvsByAgent, first: Mapping[str, Tree], steps: int, watch: EnvCallWatch = UNWATCHED
+) -> dict[str, Tree]:
+    """Take the same random actions in all columns of each agent; return the rows of each agent, as `rollout` does."""
+    (taken,) = _taken([(columns, first)], steps, lambda: None, watch)
+    return taken.rows()
 
 
 def _taken(
     copies: Sequence[Started], steps: int, stepped: Callable[[], None], watch: EnvCallWatch = UNWATCHED
 ) -> list[_Rollout]:
+    """Step copies of the same envs in turn, so that their rows differ if they share state, such as a generator."""
     taken = [_Rollout(columns, first, watch) for columns, first in copies]
     for _ in range(steps):
         for each in taken:
@@ -155,7 +140,7 @@ class TwoRollouts(NamedTuple):
 def rollouts_of_two(
     start: Callable[[], AbstractContextManager[Started]], steps: int, stepped: Callable[[], None]
 ) -> TwoRollouts:
-    """Make the `rollouts` of two copies of the same envs.
+    """Step two copies of the same envs with the same random actions.
 
     If they cannot step in turn, as where a simulator allows only a few connections, they step one after the other.
 

@@ -13,7 +13,7 @@ from offbeat.core.errors import FAILURES, ConfigError, EnvFailed
 from offbeat.core.saved_state import SAVABLE, NotSavable, saved_and_loaded
 from offbeat.core.types import Tree
 from offbeat.envs.checking.parts import raised
-from offbeat.envs.checking.rollouts import EnvsByAgent, can_save, first_difference, rollouts
+from offbeat.envs.checking.rollouts import EnvsByAgent, can_save, first_difference, rollout_of_agents
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.failures import fault_of_call
 from offbeat.envs.findings import Finding
@@ -57,20 +57,20 @@ def check_snapshots(
         EnvFailed: an env fails in a step.
     """
     before, after = (max(1, min(number, steps // 2)) for number in (BEFORE, AFTER))
-    (rows,) = rollouts([(columns, first)], before)
+    rows = rollout_of_agents(columns, first, before)
     last = {agent: {name: leaf[-1] for name, leaf in own.items()} for agent, own in rows.items()}
     state = _saved(columns)
     if isinstance(state, Finding):
         yield state
         return
-    (expected,) = rollouts([(columns, last)], after)
+    expected = rollout_of_agents(columns, last, after)
     with make() as others:
         fault = _restore(others, state)
         if fault is not None:
             yield fault
             return
         try:
-            (found,) = rollouts([(others, last)], after)
+            found = rollout_of_agents(others, last, after)
         except EnvFailed as error:
             yield Finding("error", f"a new env that has restored a snapshot fails: {error.problem}", COMPLETE)
             return
