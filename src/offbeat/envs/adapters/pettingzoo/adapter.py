@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from offbeat.config.env import KWARGS_SYNTAX
 from offbeat.core.closing import closed_on_error
-from offbeat.core.constructor_arguments import unknown_argument
+from offbeat.core.constructor_arguments import require_arguments
 from offbeat.core.errors import ConfigError
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
-from offbeat.envs.adapters.pettingzoo.sources import PREFIX, Source, installed_ids, source_of
+from offbeat.envs.adapters.pettingzoo.sources import PREFIX, installed_ids, source_of
 from offbeat.envs.worlds.contract import World
 
 
@@ -22,7 +23,7 @@ class PettingZooAdapter:
     def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:
         """Make one world. Exceptions of the env's constructor are not caught."""
         source = source_of(env_id.removeprefix(PREFIX))
-        _require_known(env_id, kwargs, source)
+        require_arguments(env_id, source.constructor, kwargs, KWARGS_SYNTAX)
         modes = {} if render_mode is None else {"render_mode": render_mode}
         env = source.create(**{**kwargs, **modes})
         with closed_on_error([env]):
@@ -37,11 +38,3 @@ class PettingZooAdapter:
 
 
 ADAPTER = PettingZooAdapter()
-
-
-def _require_known(env_id: str, kwargs: Mapping[str, Any], source: Source) -> None:
-    """Raise ConfigError for an argument that the env's constructor does not have."""
-    names = source.parameters
-    for key in kwargs:
-        if names is not None and key not in names:
-            raise unknown_argument(env_id, key, names)

@@ -7,7 +7,6 @@ turns, `parallel_env`.
 
 from __future__ import annotations
 
-import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -49,8 +48,8 @@ class Source:
     """How the env of an id is made."""
 
     create: Callable[..., Any]
-    parameters: tuple[str, ...] | None
-    """Names of the constructor's arguments; None if it accepts any."""
+    constructor: Callable[..., Any]
+    """The class or function whose signature has the arguments."""
 
 
 def installed_ids() -> list[str]:
@@ -122,7 +121,7 @@ def _registered_source(name: str) -> Source:
     module = import_module(entry.entry_point.partition(":")[0])
     parallel = entry.id in pettingzoo.parallel_registry
     make: Callable[..., Any] = pettingzoo.make
-    return Source(partial(make, "parallel" if parallel else "aec", entry.id), _parameters(module))
+    return Source(partial(make, "parallel" if parallel else "aec", entry.id), _constructor(module))
 
 
 def _missing(name: str) -> str:
@@ -147,16 +146,13 @@ def _source_in(module: Any) -> Source:
     """Return the parallel env of a module, or its AEC env where agents act by turns."""
     metadata: Mapping[str, Any] = getattr(getattr(module, "raw_env", None), "metadata", {})
     parallel = hasattr(module, "parallel_env") and metadata.get("is_parallelizable", True)
-    return Source(module.parallel_env if parallel else module.env, _parameters(module))
+    return Source(module.parallel_env if parallel else module.env, _constructor(module))
 
 
-def _parameters(module: Any) -> tuple[str, ...] | None:
-    """Return the arguments of a module's constructor; None if it accepts any."""
-    constructor = getattr(module, "raw_env", None) or module.env
-    parameters = inspect.signature(constructor).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return tuple(parameter.name for parameter in parameters)
+def _constructor(module: Any) -> Callable[..., Any]:
+    """Return the class or function in a module that makes its env, without wrappers."""
+    constructor: Callable[..., Any] = getattr(module, "raw_env", None) or module.env
+    return constructor
 
 
 def _cannot_import(name: str, error: ImportError) -> str:
