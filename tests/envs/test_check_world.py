@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -43,18 +44,22 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
 @pytest.mark.parametrize(
     ("name", "severity", "seen"),
     [
-        ("RewardsTheDead", "error", "agent a, step 4 of the episode: got a reward of 2.0, but its episode has ended"),
-        ("Revives", "error", "agent a, step 4 of the episode: is alive again, but its episode has ended before"),
-        ("LosesAnAgent", "error", "agent b, step 2 of the episode: is missing, but it was neither terminated nor"),
-        ("LeavesWithoutAnEnd", "error", "agent b, step 5 of the episode: is missing, but it was neither terminated"),
-        ("LosesAReward", "error", "agent b, step 2 of the episode: has no value in rewards"),
-        ("HasAStranger", "error", "agent z, step 2 of the episode: appears, but it is not one of the world's possible"),
-        ("RewardsAStranger", "warning", "agent z, step 1 of the episode: is in rewards, where it is ignored"),
-        ("EndsAtOnce", "error", "agent c, step 5 of the episode: appeared and ended in the same step"),
-        ("LeavesItsSpace", "warning", "agent b, step 2 of the episode: the observation is outside the bounds"),
-        ("HasNaN", "error", "agent b, step 2 of the episode: the observation has NaN"),
-        ("AllowsNothing", "error", "agent b, step 2 of the episode: action_mask allows no choice"),
-        ("LosesItsMask", "error", "agent b, step 2 of the episode: info has no action_mask"),
+        ("RewardsTheDead", "error", "step 4 of the episode: agent a got a reward of 2.0, but its episode has ended"),
+        ("Revives", "error", "step 4 of the episode: agent a is alive again, but its episode has ended before"),
+        ("LosesAnAgent", "error", "step 2 of the episode: agent b is missing, but it was neither terminated nor"),
+        ("LeavesWithoutAnEnd", "error", "step 5 of the episode: agent b is missing, but it was neither terminated"),
+        ("LosesAReward", "error", "step 2 of the episode: agent b has no value in rewards"),
+        ("HasAStranger", "error", "step 2 of the episode: agent z appears, but it is not one of the world's possible"),
+        ("RewardsAStranger", "warning", "step 1 of the episode: agent z: is in rewards, where it is ignored"),
+        ("EndsAtOnce", "error", "step 5 of the episode: agent c appeared and ended in the same step"),
+        ("LeavesItsSpace", "warning", "step 2 of the episode: agent b: the observation is outside the bounds"),
+        ("HasNaN", "error", "step 2 of the episode: agent b: the observation has NaN"),
+        ("AllowsNothing", "error", "step 2 of the episode: agent b: action_mask is 0 for all choices"),
+        (
+            "LosesItsMask",
+            "error",
+            "step 2 of the episode: agent b: action_mask is 0 for all choices of an action, or missing in the",
+        ),
         ("ListsAnInfo", "error", "step 2 of the episode: the info of agent b is list, not a dict"),
         ("LacksAnInfo", "error", "step 2 of the episode: the info of agent b is None"),
         ("WaitsLate", "error", "the world has 'no_decision' in an info, but not in those of its first steps"),
@@ -70,10 +75,10 @@ def test_check_warns_of_a_game_that_its_seed_does_not_change(env_id: str) -> Non
         ("ForgetsItsAge", "warning", "new envs that restore a snapshot go on with other rows"),
         ("SavesAnObject", "error", "worlds / 0 / world / env / rules is of type method"),
         ("NobodyCalledC", "warning", "agent c did not appear in 60 random steps"),
-        ("StartsWithNobody", "error", "reset: it left no agent alive"),
-        ("NimWithNobody", "error", "reset: it left no agent alive"),
-        ("NimWithoutMoves", "error", "action_mask allows no choice although the episode continues"),
-        ("NimWithRevenge", "error", "agent player_1, step"),
+        ("StartsWithNobody", "error", "reset(): it left no agent alive"),
+        ("NimWithNobody", "error", "reset(): it left no agent alive"),
+        ("NimWithoutMoves", "error", "agent player_1: observation/action_mask is 0 for all choices"),
+        ("NimWithRevenge", "error", "step 5 of the episode: agent player_1: observation/action_mask is 0"),
     ],
 )
 def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
@@ -85,9 +90,19 @@ def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
     assert finding.remedy
 
 
+def test_what_an_agent_gets_after_its_end_is_not_checked() -> None:
+    assert check_env(wrong("KeepsTheDead"), steps=60) == []
+
+
+@pytest.mark.parametrize("name", ["RaisesAnError", "RefusesProgress"])
+def test_the_remedy_of_an_exception_of_a_world_is_the_line_that_raised_it(name: str) -> None:
+    (finding,) = check_env(wrong(name), steps=60)
+    assert re.match(r"see .*wrong_worlds\.py, line \d+: raise ", finding.remedy)
+
+
 def test_a_fault_and_an_end_in_the_last_step_of_a_check_are_found() -> None:
     (finding,) = check_env(wrong("HasNaN"), steps=2)
-    assert "agent b, step 2 of the episode: the observation has NaN" in finding.problem
+    assert "step 2 of the episode: agent b: the observation has NaN" in finding.problem
     assert check_env(wrong("Sound"), steps=max(wrong_worlds.LIVES.values())) == []
 
 
@@ -165,7 +180,7 @@ def test_a_parameter_of_the_curriculum_that_a_world_does_not_have_is_refused(ref
 
 def test_the_command_checks_worlds_and_ends_with_1_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert Check(wrong("Revives")).run() == 1
-    assert "agent a, step 4 of the episode: is alive again" in capsys.readouterr().out
+    assert "step 4 of the episode: agent a is alive again" in capsys.readouterr().out
 
 
 def test_each_step_of_a_check_of_a_world_is_reported() -> None:

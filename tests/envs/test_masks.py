@@ -163,7 +163,7 @@ def test_advance_takes_only_allowed_actions(env_id: str) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("NothingAllowed", "observation/action_mask is 0 for all choices of an action: no choice is allowed"),
+        ("NothingAllowed", "observation/action_mask is 0 for all choices of an action: allow at least one choice"),
         ("MaskVanishes", "action_mask is 0 for all choices of an action, or missing in the info"),
         ("MaskTooShort", r"\w\(\) returned an action_mask of int8 and shape \(4,\) where \(5,\)"),
         ("TupleOfMasks", "a tuple where one flat array of flags is expected: concatenate it"),

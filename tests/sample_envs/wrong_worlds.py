@@ -81,6 +81,16 @@ class PaysTooMuch(Sound):
         return parts
 
 
+class KeepsTheDead(Sound):
+    """Returns values for an agent that has ended, which is no fault."""
+
+    def wrong(self, *parts: Any) -> Any:
+        if self.age == 4:
+            for part, value in zip(parts, (None, 0.0, True, False, {}), strict=True):
+                part["a"] = value
+        return parts
+
+
 class Revives(Sound):
     def wrong(self, *parts: Any) -> Any:
         if self.age == 4:

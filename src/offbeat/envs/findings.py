@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, SupportsFloat
@@ -30,6 +30,11 @@ class Finding:
     def shown(self) -> Finding:
         """Return the finding with texts that name arguments as the user gives them."""
         return replace(self, problem=as_shown(self.problem), remedy=as_shown(self.remedy))
+
+
+def has_error(findings: Iterable[Finding]) -> bool:
+    """Whether one of the findings is an error."""
+    return any(finding.severity == "error" for finding in findings)
 
 
 def check_ends(reward: Any, terminated: Any, truncated: Any, *, in_world: bool = False) -> Iterator[Finding]:

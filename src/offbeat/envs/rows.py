@@ -131,7 +131,8 @@ class RowChecks:
             return None
         name = self._mask.name
         missing = ", or missing in the info" if name == INFO_MASK else ""
-        return Fault(self._first + column, f"{name} is 0 for all choices of an action{missing}: no choice is allowed")
+        remedy = "allow at least one choice in every step, or end the episode there"
+        return Fault(self._first + column, f"{name} is 0 for all choices of an action{missing}: {remedy}")
 
     def require(self) -> None:
         """Raise EnvFailed if there is one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from offbeat.envs.checking.values import Values
 from offbeat.envs.checking.world import check_world
 from offbeat.envs.contract import Envs
 from offbeat.envs.failures import fault_of_call
-from offbeat.envs.findings import Finding, kind_of
+from offbeat.envs.findings import Finding, has_error, kind_of
 from offbeat.envs.infos import LATE_NO_DECISION
 from offbeat.envs.make import make_envs, single_agent_adapter
 from offbeat.envs.normalizers import normalizer_notes
@@ -82,11 +82,11 @@ def check_env(
     done, total = count(1), (6 if settings.eval_kwargs else 3) * steps
     stepped = lambda: report(min(next(done), total), total)  # noqa: E731
     findings, tasks = _check_variant(env_id, columns, steps, settings, stepped)
-    if settings.eval_kwargs and not _has_error(findings):
+    if settings.eval_kwargs and not has_error(findings):
         own, _ = _check_variant(env_id, columns, steps, settings.in_evaluations, stepped)
         place = place_of(settings)
         findings += [replace(each, problem=f"{place}: {each.problem}") for each in own if each not in findings]
-        if not _has_error(own):
+        if not has_error(own):
             _require_same_spaces(env_id, settings, tasks)
     return findings
 
@@ -105,15 +105,11 @@ def _check_variant(
     if world is not None:
         return check_world(env_id, world, columns, steps, settings, stepped), None
     findings, tasks = _check_single(env_id, steps, settings, stepped)
-    if tasks is not None and not _has_error(findings):
+    if tasks is not None and not has_error(findings):
         findings += check_tasks(env_id, settings)
-    if not _has_error(findings):
+    if not has_error(findings):
         findings += _check_columns(env_id, columns, steps, settings, tasks, stepped)
     return list(dict.fromkeys(findings)), tasks
-
-
-def _has_error(findings: Iterable[Finding]) -> bool:
-    return any(finding.severity == "error" for finding in findings)
 
 
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The parts of `offbeat check`: random actions, and the checks of what one env returns.
 
-`check.py` uses them for an env with one agent, `world.py` for a world with several.
+`world.py` uses only the checks: `Worlds` steps a world.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from offbeat.core.choices import allows_each
-from offbeat.core.errors import EnvFailed, OffbeatError
+from offbeat.core.errors import EnvFailed, OffbeatError, user_traceback
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, NO_DECISION, ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
@@ -102,19 +101,19 @@ def same_actions(spec: EnvSpec, row: Tree, random: np.random.Generator) -> Array
 
 def raised(problem: str, error: BaseException) -> Finding:
     """Return the finding for an exception of an env; `problem`: what the env did, as `fault_of_call` says it."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
     if drawing := opengl_remedy(error):
         return Finding("error", problem, drawing)
-    if Path(where.filename).is_relative_to(Path(__file__).parents[1] / "adapters"):
-        return Finding("error", problem, NAMED)
     if _is_reset_without_arguments(error):
         return Finding("error", problem, RESET_SIGNATURE)
+    if not user_traceback(error):
+        return Finding("error", problem, NAMED)
+    where = traceback.extract_tb(error.__traceback__)[-1]
     return Finding("error", problem, f"see {where.filename}, line {where.lineno}: {where.line}")
 
 
 def failure(error: OffbeatError) -> Finding:
-    """Return the finding for an error whose message names the problem."""
-    return Finding("error", error.problem if isinstance(error, EnvFailed) else str(error), NAMED)
+    """Return the finding for an error of envs that were stepped as in a run."""
+    return raised(error.problem if isinstance(error, EnvFailed) else str(error), error.__cause__ or error)
 
 
 NAMED = "fix the problem that the message names"

@@ -106,10 +106,17 @@ def rollout(envs: Envs, first: Tree, steps: int, watch: EnvCallWatch = UNWATCHED
 
 
 def rollout_of_agents(
-    columns: EnvsByAgent, first: Mapping[str, Tree], steps: int, watch: EnvCallWatch = UNWATCHED
+    columns: EnvsByAgent,
+    first: Mapping[str, Tree],
+    steps: int,
+    watch: EnvCallWatch = UNWATCHED,
+    stepped: Callable[[], None] = lambda: None,
 ) -> dict[str, Tree]:
-    """Take the same random actions in all columns of each agent; return the rows of each agent, as `rollout` does."""
-    (taken,) = _taken([(columns, first)], steps, lambda: None, watch)
+    """Take the same random actions in all columns of each agent; return the rows of each agent, as `rollout` does.
+
+    `stepped`: is called after each step.
+    """
+    (taken,) = _taken([(columns, first)], steps, stepped, watch)
     return taken.rows()
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, EnvFailed
 from offbeat.core.types import Tree
-from offbeat.envs.checking.parts import SEED, ActionSampler, MaskReader, check_parts, failure, raised
-from offbeat.envs.checking.rollouts import first_difference, rollouts_of_two
+from offbeat.envs.checking.parts import SEED, check_parts, failure, raised
+from offbeat.envs.checking.rollouts import first_difference, rollout_of_agents, rollouts_of_two
 from offbeat.envs.checking.snapshots import check_snapshots
 from offbeat.envs.checking.values import Values
 from offbeat.envs.contract import Envs
 from offbeat.envs.failures import fault_of_world
-from offbeat.envs.findings import Finding, kind_of
+from offbeat.envs.findings import Finding, has_error, kind_of
 from offbeat.envs.infos import LATE_NO_DECISION
 from offbeat.envs.observations import image_notes, read_space
 from offbeat.envs.worlds.contract import World, WorldSpec, WorldStep
 from offbeat.envs.worlds.make import make_worlds, marks_decisions, spec_of_world
-from offbeat.envs.worlds.state import DEAD, ENDS_AT_ONCE, NOBODY
+from offbeat.envs.worlds.worlds import Worlds
 
 MAPPINGS = ("observations", "rewards", "terminations", "truncations", "infos")
 """Parts of a `WorldStep` that have a value for each agent. The first and the last one are given at a reset too."""
@@ -57,9 +58,8 @@ def check_world(
         except FAILURES as error:
             return [raised(fault_of_world("reset()", error), error)]
         spec = spec_of_world(env_id, world, first, settings)
-        checked = _CheckedWorld(world, spec, settings)
-        findings = [*_check_images(spec), *checked.check(first, steps, stepped)]
-    if not any(finding.severity == "error" for finding in findings):
+        findings = [*_check_images(spec), *_check_alone(world, spec, steps, settings, stepped)]
+    if not has_error(findings):
         try:
             findings += _compare_worlds(spec, count, steps, settings, stepped, marked=marks_decisions(world, first))
         except EnvFailed as error:
@@ -76,58 +76,107 @@ def _check_images(spec: WorldSpec) -> Iterator[Finding]:
 # --- one world ----------------------------------------------------------------------------------------------
 
 
-class _CheckedWorld:
-    """Steps one world alone, and checks what each of its agents gets."""
+def _check_alone(
+    world: World, spec: WorldSpec, steps: int, settings: EnvConfig, stepped: Callable[[], None]
+) -> list[Finding]:
+    """Step one world, up to the first step with an error."""
+    noted, owners = _NotedWorld(world, spec, settings), {agent: (agent,) for agent in spec.names}
+    worlds = Worlds(spec, [cast("World", noted)], owners, groups=[slice(0, 1)], seeds=[SEED])
+    try:
+        reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
+        rollout_of_agents(worlds.envs, reset, steps, stepped=stepped)
+    except EnvFailed as error:
+        if has_error(noted.findings):
+            return noted.findings
+        fault = failure(error)
+        problem = fault.problem.removeprefix(f"{spec.id}, world 0: ")
+        return [*noted.findings, replace(fault, problem=problem)]
+    return [*noted.findings, *noted.at_end(steps)]
+
+
+class _NotedWorld:
+    """A world that `Worlds` steps. It notes faults that `Worlds` does not refuse, and raises ValueError at an error."""
 
     def __init__(self, world: World, spec: WorldSpec, settings: EnvConfig) -> None:
-        """Check a world for training with these settings, which may have a time limit that it does not know of."""
+        """Note the faults of a world for training with these settings, whose time limit it does not know of."""
         self._limited, ignored = settings.max_episode_steps is not None, settings.ignore_observations
-        self._world = world
+        self._world, self._age, self._ends = world, 0, 0
         self._spaces = {agent: read_space(world.observation_space(agent), ignored) for agent in spec.names}
         """The spaces of the observations that policies get."""
-        self._samplers = {agent: ActionSampler(own.action) for agent, own in spec.agents}
-        self._masks = {agent: MaskReader(own) for agent, own in spec.agents}
         self._values = {
             agent: Values(space, world.action_space(agent), settings) for agent, space in self._spaces.items()
         }
         self._alive: set[str] = set()
         self._ended: set[str] = set()
+        """Agents whose episodes have ended. What they get is not checked here."""
         self._seen: set[str] = set()
         """Agents that have appeared in any episode."""
-        self._where = "reset"
+        self.findings: list[Finding] = []
         self._known: set[tuple[str, str]] = set()
         """Agent and problem of each finding so far, so that each is reported for its first step only."""
 
-    def check(self, first: WorldStep, steps: int, stepped: Callable[[], None]) -> Iterator[Finding]:
-        """Yield the findings of `steps` steps, up to the first step with an error.
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
 
-        Args:
-            first: the first reset.
-            steps: number of steps.
-            stepped: is called after each of them.
-        """
-        step, ends, age = first, 0, 0
-        for taken in range(steps + 1):
-            if taken:
-                self._where = f"step {age} of the episode" if age else "reset"
-                try:
-                    step = self._world.step(self._actions(step)) if age else self._world.reset(None)
-                except FAILURES as error:
-                    yield raised(fault_of_world(self._where, error), error)
-                    return
-                stepped()
-            findings = list(self._new_findings(step))
-            yield from findings
-            if any(finding.severity == "error" for finding in findings):
-                return
-            ends, age = ends + step.over, 0 if step.over else age + 1
-        yield from self._at_end(ends, steps)
+    def reset(self, seed: int | None) -> WorldStep:
+        self._age, self._alive, self._ended = 0, set(), set()
+        return self._noted(self._world.reset(seed))
 
-    def _actions(self, step: WorldStep) -> dict[str, Any]:
-        return {agent: self._samplers[agent].sample(self._masks[agent].mask) for agent in step.deciding}
+    def step(self, actions: Mapping[str, Any]) -> WorldStep:
+        self._age += 1
+        step = self._noted(self._world.step(actions))
+        self._ends += step.over
+        return step
 
-    def _at_end(self, ends: int, steps: int) -> Iterator[Finding]:
-        if not ends and not self._limited:
+    def _noted(self, step: WorldStep) -> WorldStep:
+        for agent, finding in self._check_step(step):
+            if (agent, finding.problem) not in self._known:
+                self._known.add((agent, finding.problem))
+                where = f"step {self._age} of the episode: " if self._age else "reset(): "
+                who = f"agent {agent}: " if agent else ""
+                self.findings.append(replace(finding, problem=f"{where}{who}{finding.problem}"))
+        if has_error(self.findings):
+            raise ValueError("the check ends here")
+        return step
+
+    def _check_step(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
+        """Yield the agent of each finding, or '', and the finding."""
+        wrong = [name for name in MAPPINGS if not isinstance(getattr(step, name), Mapping)]
+        for name in wrong:
+            problem = f"{name} is {kind_of(getattr(step, name))}, not a dict"
+            yield "", Finding("error", problem, "return a dict with a value for each agent")
+        if not wrong:
+            yield from self._check_strangers(step)
+            for agent in [each for each in self._spaces if each in step.observations and each not in self._ended]:
+                yield from ((agent, finding) for finding in self._check_agent(agent, step))
+                (self._ended if step.ends(agent) else self._alive).add(agent)
+            self._alive -= self._ended
+            self._seen |= self._alive
+
+    def _check_strangers(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
+        """Check that no others than possible agents get rewards or end; `Worlds` refuses others that appear."""
+        known = self._spaces.keys() | step.observations.keys() | {_ALL}
+        for name in REWARDS_AND_ENDS:
+            for agent in sorted(getattr(step, name).keys() - known, key=str):
+                problem = f"is in {name}, where it is ignored, because it is not one of the world's possible agents"
+                yield str(agent), Finding("warning", problem, "leave it out, or list it in the env's possible_agents")
+
+    def _check_agent(self, agent: str, step: WorldStep) -> list[Finding]:
+        """Check what an agent gets that appears, is alive, or ends in this step."""
+        parts = {"observation": step.observations[agent], "info": step.infos.get(agent, {})}
+        if agent in self._alive:
+            if not all(agent in getattr(step, name) for name in REWARDS_AND_ENDS):
+                return []  # `Worlds` refuses it
+            ends = {"terminated": step.terminations[agent], "truncated": step.truncations[agent]}
+            parts |= {"reward": step.rewards[agent], **ends}
+        findings = list(check_parts(self._spaces[agent], parts, in_world=True))
+        if not has_error(findings):
+            self._values[agent].add(parts)
+        return findings
+
+    def at_end(self, steps: int) -> Iterator[Finding]:
+        """Yield the findings of all steps together."""
+        if not self._ends and not self._limited:
             problem = f"the world did not end in {steps} random steps"
             yield Finding("warning", problem, "truncate its episodes, or train with --set max_episode_steps=N")
         for agent in sorted(self._spaces.keys() - self._seen):
@@ -135,114 +184,7 @@ class _CheckedWorld:
             yield Finding("warning", problem, "remove it from possible_agents, or give it no policy of its own")
         for agent, values in self._values.items():
             for finding in values.findings():
-                yield Finding(finding.severity, f"agent {agent}: {finding.problem}", finding.remedy)
-
-    def _new_findings(self, step: WorldStep) -> Iterator[Finding]:
-        for agent, finding in self._check_step(step):
-            if (agent, finding.problem) not in self._known:
-                self._known.add((agent, finding.problem))
-                who = f"agent {agent}, " if agent else ""
-                yield Finding(finding.severity, f"{who}{self._where}: {finding.problem}", finding.remedy)
-
-    def _check_step(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
-        """Yield the agent of each finding, or '', and the finding."""
-        wrong = [name for name in MAPPINGS if not isinstance(getattr(step, name), Mapping)]
-        if wrong:
-            for name in wrong:
-                problem = f"{name} is {kind_of(getattr(step, name))}, not a dict"
-                yield "", Finding("error", problem, "return a dict with a value for each agent")
-            return
-        if self._where == "reset":
-            self._alive, self._ended = set(), set()
-        yield from self._check_strangers(step)
-        yield from self._check_dead(step)
-        for agent in sorted(self._alive):
-            yield from ((agent, finding) for finding in self._check_alive(agent, step))
-        ended = {agent for agent in self._alive if step.ends(agent)}
-        self._alive, self._ended = self._alive - ended, self._ended | ended
-        yield from self._check_new(step)
-        yield from self._check_next(step)
-
-    def _check_strangers(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
-        """Check that no others than possible agents get rewards or end; `_check_new` checks those that appear."""
-        known = self._spaces.keys() | step.observations.keys() | {_ALL}
-        for name in REWARDS_AND_ENDS:
-            for agent in sorted(getattr(step, name).keys() - known, key=str):
-                problem = f"is in {name}, where it is ignored, because it is not one of the world's possible agents"
-                yield str(agent), Finding("warning", problem, "leave it out, or list it in the env's possible_agents")
-
-    def _check_dead(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
-        """Check that agents whose episodes ended in earlier steps get nothing."""
-        for agent in sorted(self._ended):
-            if step.rewards.get(agent):
-                problem = f"got a reward of {step.rewards[agent]}, {DEAD}"
-                yield agent, Finding("error", problem, "give the reward in the step in which the agent ends")
-            if agent in step.deciding:
-                remedy = "give an agent that comes back another name, or remove it from the env's agents"
-                yield agent, Finding("error", f"is alive again, {DEAD}", remedy)
-
-    def _check_alive(self, agent: str, step: WorldStep) -> Iterator[Finding]:
-        """Check what an agent gets that is alive, or ends in this step."""
-        if agent not in step.observations:
-            problem = "is missing, but it was neither terminated nor truncated before"
-            yield Finding("error", problem, "return all five values for each agent until it ends")
-            return
-        for name in REWARDS_AND_ENDS:
-            if agent not in getattr(step, name):
-                yield Finding("error", f"has no value in {name}", f"return {name} for each agent until it ends")
-                return
-        parts = {
-            "observation": step.observations[agent],
-            "reward": step.rewards[agent],
-            "terminated": step.terminations[agent],
-            "truncated": step.truncations[agent],
-            "info": step.infos.get(agent, {}),
-        }
-        yield from self._check_parts(agent, parts)
-
-    def _check_parts(self, agent: str, parts: Mapping[str, Any]) -> list[Finding]:
-        findings = list(check_parts(self._spaces[agent], parts, in_world=True))
-        if not any(finding.severity == "error" for finding in findings):
-            self._values[agent].add(parts)
-        return findings
-
-    def _check_new(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
-        """Check what agents get that appear in this step."""
-        for agent, observation in step.observations.items():
-            if agent in self._alive or agent in self._ended:
-                continue
-            if agent not in self._spaces:
-                remedy = "list all agents that may appear in the env's possible_agents"
-                yield agent, Finding("error", "appears, but it is not one of the world's possible agents", remedy)
-                continue
-            if step.ends(agent):
-                self._ended.add(agent)
-                yield agent, Finding("error", *ENDS_AT_ONCE)
-                continue
-            self._alive.add(agent)
-            self._seen.add(agent)
-            parts = {"observation": observation, "info": step.infos.get(agent, {})}
-            yield from ((agent, finding) for finding in self._check_parts(agent, parts))
-
-    def _check_next(self, step: WorldStep) -> Iterator[tuple[str, Finding]]:
-        """Check who is alive and chooses the next actions, and their masks."""
-        if self._where == "reset" and not self._alive and not step.deciding:
-            yield "", Finding("error", *NOBODY)
-            return
-        if step.over:
-            for agent in sorted(self._alive):
-                problem = "is missing, but it was neither terminated nor truncated"
-                yield agent, Finding("error", problem, "terminate or truncate each agent that leaves the env's agents")
-            return
-        for agent in step.deciding:
-            if agent not in self._alive | self._ended:
-                problem = "is to act, but it has no observation"
-                yield agent, Finding("error", problem, "return an observation for each agent in the env's agents")
-            elif agent in self._alive and agent in step.observations:
-                parts = {"observation": step.observations[agent], "info": step.infos.get(agent, {})}
-                finding = self._masks[agent].read(parts)
-                if finding is not None:
-                    yield agent, finding
+                yield replace(finding, problem=f"agent {agent}: {finding.problem}")
 
 
 # --- several worlds, as an actor steps them -----------------------------------------------------------------

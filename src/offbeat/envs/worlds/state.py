@@ -13,13 +13,6 @@ from offbeat.envs.findings import fault_of_ends
 from offbeat.envs.worlds.contract import ReportsLater, World, WorldSpec, WorldStep
 from offbeat.envs.worlds.rows import AgentColumn
 
-DEAD = "but its episode has ended before"
-"""Follows what an agent does wrong after its end."""
-ENDS_AT_ONCE = ("appeared and ended in the same step", "leave it out of this step")
-"""The fault of an agent that ends in its first step, and the remedy."""
-NOBODY = ("it left no agent alive", "start each episode with at least one agent")
-"""The fault of a reset that leaves no agent, and the remedy."""
-
 
 class WorldState:
     """See the module's docstring."""
@@ -68,7 +61,7 @@ class WorldState:
             self._add_new(step)
             self._set_next(step)
             if not self._alive:
-                raise ValueError(": ".join(NOBODY))
+                raise ValueError("it left no agent alive: start each episode with at least one agent")
         except FAILURES as error:
             raise self._failed(error) from error
 
@@ -131,7 +124,10 @@ class WorldState:
         ended = []
         for agent, column in self._alive.items():
             if agent not in observations:
-                raise ValueError(f"agent {agent} is missing, but it was neither terminated nor truncated before")
+                raise ValueError(
+                    f"agent {agent} is missing, but it was neither terminated nor truncated before: return all five "
+                    "values for each agent until it ends"
+                )
             try:
                 column.write(observations[agent])
                 column.rewards[column.index] = rewards[agent]
@@ -170,9 +166,15 @@ class WorldState:
         """Raise ValueError if an agent that ended in an earlier step gets a reward or acts again."""
         for agent in self._ended:
             if step.rewards.get(agent):
-                raise ValueError(f"agent {agent} got a reward of {step.rewards[agent]}, {DEAD}")
+                raise ValueError(
+                    f"agent {agent} got a reward of {step.rewards[agent]}, but its episode has ended before: give the "
+                    "reward in the step in which the agent ends"
+                )
             if agent in step.deciding:
-                raise ValueError(f"agent {agent} is alive again, {DEAD}: give an agent that comes back another name")
+                raise ValueError(
+                    f"agent {agent} is alive again, but its episode has ended before: give an agent that comes back "
+                    "another name, or remove it from the env's agents"
+                )
 
     def _remove(self, ended: Sequence[str]) -> None:
         for agent in ended:
@@ -185,9 +187,12 @@ class WorldState:
             if agent in self._alive or agent in self._ended:
                 continue
             if agent not in self._columns:
-                raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
+                raise ValueError(
+                    f"agent {agent} appears, but it is not one of the world's possible agents: list all agents that "
+                    "may appear in the env's possible_agents"
+                )
             if step.ends(agent):
-                raise ValueError(f"agent {agent} {': '.join(ENDS_AT_ONCE)}")
+                raise ValueError(f"agent {agent} appeared and ended in the same step: leave it out of this step")
             column = self._alive[agent] = self._columns[agent]
             try:
                 column.write(observation)
@@ -201,10 +206,16 @@ class WorldState:
         """Set who chooses the next actions."""
         self._deciding, self.over = list(step.deciding), step.over
         if step.over and self._alive:
-            raise ValueError(f"agent {next(iter(self._alive))} is missing, but it was neither terminated nor truncated")
+            raise ValueError(
+                f"agent {next(iter(self._alive))} is missing, but it was neither terminated nor truncated: terminate "
+                "or truncate each agent that leaves the env's agents"
+            )
         if not self._alive.keys() >= set(self._deciding):
             agent = min(set(self._deciding) - self._alive.keys())
-            raise ValueError(f"agent {agent} is to act, but it has ended or has no observation")
+            raise ValueError(
+                f"agent {agent} is to act, but it has ended or has no observation: return an observation for each "
+                "agent in the env's agents"
+            )
         for agent, column in self._alive.items():
             decides = agent in self._deciding
             column.set_next(alive=True, decides=decides)
