@@ -11,17 +11,15 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 from tests.sample_envs import curious_envs
-from tests.sample_envs.evaluated_variants import Sized
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
-from offbeat.envs.checking.preflight import preflight, preflight_world
+from offbeat.envs.checking.preflight import preflight
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import info_reader, vector_info_reader
 from offbeat.envs.make import make_envs
 from offbeat.envs.progress import progress_setters
-from offbeat.envs.testing.worlds import CartPoles
 
 NAN = np.nan
 
@@ -131,41 +129,6 @@ def test_rows_have_the_info_values_of_their_own_step_and_reset_rows_none(env_id,
         assert np.isnan(outcome.info[:, 1]).all()
         if env_id == "LearningVector":
             np.testing.assert_array_equal(given, outcome.valid & np.array([1, 0, 1, 0], bool))
-
-
-class Solved(Sized):
-    """Reports booleans, in each step or only at the end of an episode, in step 4."""
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, _ = super().step(action)
-        info = {"solved": not terminated, "far": np.bool_(terminated), "number": 1, "inner": {"on": True}}
-        return observation, reward, terminated, truncated, {**info, **({"won": True} if terminated else {})}
-
-
-class SolvedVector(curious_envs.LearningVector):
-    def step(self, actions: Any) -> Any:
-        *outcome, _ = super().step(actions)
-        return (*outcome, {"solved": np.ones(self.num_envs, bool), "number": np.ones(self.num_envs)})
-
-
-class SolvedWorld(CartPoles):
-    def step(self, actions: Any) -> Any:
-        *outcome, infos = super().step(actions)
-        return (*outcome, {agent: {**info, "solved": True, "number": 1} for agent, info in infos.items()})
-
-
-def test_booleans_that_are_reported_in_other_steps_than_the_last_one_are_found(monkeypatch):
-    names = ("solved", "far", "number", "inner/on", "won", "solved:last", "missing")
-    spec = preflight(f"{__name__}:Solved", EnvConfig(info_metrics=names))
-    assert spec.step_booleans == ("solved", "far", "inner/on")
-    settings = EnvConfig(info_metrics=("solved", "number"))
-    kind: Any = SolvedVector
-    vector = gym.envs.registration.EnvSpec("curious/SolvedVector-v0", vector_entry_point=kind)
-    monkeypatch.setitem(gym.registry, vector.id, vector)
-    assert preflight(vector.id, settings).step_booleans == ("solved",)
-    world = preflight_world(f"{__name__}:SolvedWorld", settings)
-    assert world is not None
-    assert {agent.step_booleans for _, agent in world.agents} == {("solved",)}
 
 
 # --- being told of progress ---------------------------------------------------------------------------------

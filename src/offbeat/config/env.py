@@ -81,8 +81,10 @@ class EnvConfig:
     reward_scale: Positive = 1.0
     """Factor of the rewards that are learned from, after clipping."""
     info_metrics: Annotated[tuple[str, ...], Example("success,distance")] = ()
-    """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`; a/b is the key b of a dict a.
-    `<name>:last` is the last number of each episode, logged as `info/<name>_last`; likewise `:max` and `:sum`."""
+    """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`, the mean over all steps that have
+    one: of true and false, the share of steps. `<name>:last` is the last number of each episode, logged as
+    `info/<name>_last`: of true and false, the share of episodes; likewise `:max` and `:sum`. a/b is the key b of a
+    dict a."""
     curriculum: Annotated[tuple[str, ...], Example('"size 0:2 0.5:8"')] = ()
     """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 

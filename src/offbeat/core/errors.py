@@ -95,10 +95,6 @@ class WithoutEffect(RunWarning):
     """A setting of a run has no effect beside its other settings."""
 
 
-class MeanOverSteps(RunWarning):
-    """A boolean in the infos of steps is averaged over steps, not over episodes."""
-
-
 class UnsavedStatistics(RunWarning):
     """An env normalises with running statistics that are not saved."""
 

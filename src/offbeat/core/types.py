@@ -244,9 +244,6 @@ class EnvSpec:
     """Env steps after which an evaluation truncates an episode, which would continue in training; None: never."""
     normalizers: tuple[str, ...] = ()
     """What wrappers of the env normalise with running statistics of their own: observations, rewards."""
-    step_booleans: tuple[str, ...] = field(default=(), compare=False)
-    """Names of `info_metrics` without a reduction whose values are booleans, in other steps than the last one of an
-    episode too. `preflight` finds out."""
     flags: str = ""
     """Flags of the command line with which offbeat makes the same env, for messages: its arguments, wrappers and
     settings."""

@@ -5,10 +5,7 @@ Only the requested keys are read, so large infos cost nothing.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,19 +21,6 @@ LATE_NO_DECISION = (
     "give it in the info of reset and of each step, true or false",
 )
 """What is wrong with an env that has this key late, and the remedy."""
-_BOOLEANS: ContextVar[Counter[str] | None] = ContextVar("booleans", default=None)
-"""The counts of `counted_booleans`, for readers that are made inside."""
-
-
-@contextmanager
-def counted_booleans() -> Iterator[Counter[str]]:
-    """Give the number of booleans, by name of `info_metrics`, among the values that readers made inside have read."""
-    counts: Counter[str] = Counter()
-    token = _BOOLEANS.set(counts)
-    try:
-        yield counts
-    finally:
-        _BOOLEANS.reset(token)
 
 
 def info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[int, Mapping[str, Any]], None]:
@@ -48,15 +32,13 @@ def info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callable[[
         names: K names of `info_metrics`.
         target: Array for the numbers, [n, K].
     """
-    paths, booleans = _paths(names), _BOOLEANS.get()
+    paths = _paths(names)
 
     def read(row: int, info: Mapping[str, Any]) -> None:
         for index, path in enumerate(paths):
             value = _at(info, path)
             if value is not None:
                 target[row, index] = _number(path, value)
-                if booleans is not None and isinstance(value, bool | np.bool_):
-                    booleans[names[index]] += 1
 
     return read
 
@@ -67,7 +49,7 @@ def vector_info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Cal
     The arguments are those of `info_reader`. In Gymnasium's format `info["x"]` has one number per env, and the
     optional flags `info["_x"]` mark the envs that have one. Values of invalid rows are not read.
     """
-    paths, booleans = _paths(names), _BOOLEANS.get()
+    paths = _paths(names)
 
     def read(valid: Array, infos: Mapping[str, Any]) -> None:
         target.fill(np.nan)
@@ -78,8 +60,6 @@ def vector_info_reader(names: Sequence[str], target: NDArray[np.float64]) -> Cal
             given = _at(infos, (*path[:-1], f"_{path[-1]}"))
             present = valid if given is None else valid & np.asarray(given, np.bool_)
             target[present, index] = _numbers(path, values, len(target))[present]
-            if booleans is not None and np.asarray(values).dtype.kind == "b":
-                booleans[names[index]] += int(np.sum(present))
 
     return read
 

@@ -1,6 +1,6 @@
 """Warnings about a run that has just started or been resumed: that it learns nothing, that its first batch is larger
-than the run, that its league has only one snapshot, that its env has unsaved statistics, that booleans in its infos are
-averaged over steps, or that some of its settings have no effect.
+than the run, that its league has only one snapshot, that its env has unsaved statistics, or that some of its settings
+have no effect.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from offbeat.core.errors import (
     FewSnapshots,
     LargeBatch,
     LearnsNothing,
-    MeanOverSteps,
     RunWarning,
     UnprovenMemoryOrder,
     UnsavedStatistics,
     WithoutEffect,
 )
 from offbeat.core.field_definitions import defaults_of
-from offbeat.core.info_names import key_of, metric_of, reduction_of
 from offbeat.metrics.text import counted
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ LARGE = 2
 def start_warnings(parts: Parts) -> tuple[RunWarning, ...]:
     """Return the warnings about a new run."""
     nothing = no_updates.expected(parts)
-    own = (*_large_batch(parts), *_few_snapshots(parts), *_means_over_steps(parts.env_spec), *_without_effect(parts))
+    own = (*_large_batch(parts), *_few_snapshots(parts), *_without_effect(parts))
     return (*_always(parts, nothing), *own)
 
 
@@ -73,19 +71,6 @@ def _unsaved_statistics(env: EnvSpec) -> Iterator[RunWarning]:
 
     for problem, remedy in normalizer_notes(env.normalizers):
         yield UnsavedStatistics(f"{problem}. {remedy[0].upper()}{remedy[1:]}")
-
-
-def _means_over_steps(env: EnvSpec) -> Iterator[RunWarning]:
-    """Yield a warning for each boolean of steps in `info_metrics`, unless the same key has a reduction there too."""
-    reduced = [key_of(name) for name in env.info if reduction_of(name)]
-    for name in env.step_booleans:
-        if name not in reduced:
-            others = ",".join(f"{each}:last" if each == name else each for each in env.info)
-            yield MeanOverSteps(
-                f"info_metrics has {name}, which is true or false in each step: {metric_of(name)} is the share of the "
-                f"steps in which it is true. For the share of episodes at whose end it is, pass --set "
-                f"info_metrics={others}"
-            )
 
 
 def unproven_memory_order(config: Config) -> tuple[RunWarning, ...]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
-from typing import Any
 
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.closing import closed_or_warn
 from offbeat.core.errors import FAILURES, ConfigError, EnvFailed, with_notes_of
-from offbeat.core.info_names import reduction_of
 from offbeat.core.tasks import TaskSample
-from offbeat.core.types import EnvSpec, Tree
+from offbeat.core.types import EnvSpec
 from offbeat.envs.call_watch import UNWATCHED, EnvCallWatch
 from offbeat.envs.checking.parts import SEED
 from offbeat.envs.checking.rollouts import FIRST_STEPS, rollout, rollout_of_agents, started
 from offbeat.envs.checking.snapshots import require_savable
 from offbeat.envs.failures import failed, fault_of_world
-from offbeat.envs.infos import counted_booleans
 from offbeat.envs.reproduce import env_flags
 from offbeat.envs.worlds.contract import WorldSpec
 from offbeat.envs.worlds.make import make_world, marks_decisions, spec_of_world
@@ -41,15 +37,11 @@ def preflight(
         ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
     """
     try:
-        with (
-            counted_booleans() as booleans,
-            started(env_id, 1, "preflight", settings, tasks, watch) as (envs, first),
-        ):
-            rows = rollout(envs, first, FIRST_STEPS, watch)
+        with started(env_id, 1, "preflight", settings, tasks, watch) as (envs, first):
+            rollout(envs, first, FIRST_STEPS, watch)
             watch.enter(resets=True)
             require_savable(env_id, {"": envs})
-            no_decision = envs.reports_no_decision
-            return replace(envs.spec, no_decision=no_decision, step_booleans=_of_steps(booleans, [rows]))
+            return replace(envs.spec, no_decision=envs.reports_no_decision)
     except EnvFailed as error:
         raise with_notes_of(ConfigError(str(error)), error) from error
 
@@ -75,7 +67,7 @@ def preflight_world(
     if world is None:
         return None
     try:
-        with counted_booleans() as booleans, closed_or_warn(world, env_id):
+        with closed_or_warn(world, env_id):
             first = world.reset(SEED)
             spec = spec_of_world(env_id, world, first, settings)
             owners = {agent: (agent,) for agent in spec.names}
@@ -83,7 +75,7 @@ def preflight_world(
             worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[SEED], curriculum=curriculum)
             worlds.set_progress(0.0)
             reset = {agent: envs.reset() for agent, envs in worlds.envs.items()}
-            rows = rollout_of_agents(worlds.envs, reset, FIRST_STEPS, watch)
+            rollout_of_agents(worlds.envs, reset, FIRST_STEPS, watch)
             watch.enter(resets=True)
             if saves:
                 require_savable(env_id, worlds.envs)
@@ -91,18 +83,7 @@ def preflight_world(
     except FAILURES as error:
         reported = error if isinstance(error, EnvFailed | ConfigError) else _failed_at_start(env_id, settings, error)
         raise with_notes_of(ConfigError(str(reported)), reported) from error
-    found: dict[str, Any] = {"no_decision": no_decision, "step_booleans": _of_steps(booleans, [*rows.values()])}
-    return replace(spec, agents=tuple((name, replace(agent, **found)) for name, agent in spec.agents))
-
-
-def _of_steps(booleans: Mapping[str, int], rows: Sequence[Tree]) -> tuple[str, ...]:
-    """Return the names with more booleans than ends of episodes in these rows, without those that have a reduction."""
-    counts = {name: count for name, count in booleans.items() if not reduction_of(name)}
-    return tuple(name for name, count in counts.items() if count > _ends_in(rows))
-
-
-def _ends_in(rows: Sequence[Tree]) -> int:
-    return sum(int((each["terminated"] | each["truncated"]).sum()) for each in rows)
+    return replace(spec, agents=tuple((name, replace(agent, no_decision=no_decision)) for name, agent in spec.agents))
 
 
 def _failed_at_start(env_id: str, settings: EnvConfig, error: BaseException) -> EnvFailed:
