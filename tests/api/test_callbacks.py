@@ -7,7 +7,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from tests.support.thorough import thorough
 
 import offbeat
 from offbeat.config.runtimes import RUNTIMES
-from offbeat.metrics.progress.status import Status
-from offbeat.metrics.progress.views import Silent
 from offbeat.run_directory.checkpoint import load as load_checkpoint
 
 HOGWILD: dict[str, Any] = {"algorithm": "a2c", "runtime": "hogwild", "workers": 1}
@@ -61,24 +58,6 @@ def test_a_callback_that_changes_its_line_does_not_change_that_of_the_next_one(t
     seen: list[dict[str, Any]] = []
     run = small_run(tmp_path / "run", callbacks=[dict.clear, seen.append])
     assert seen == lines_of(run.path)
-
-
-class Noting(Silent):
-    """A progress view that notes the seconds of work besides training."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    def update(self, status: Status) -> None:
-        self.seconds.append(status.other_work_s)
-
-
-def test_the_status_of_a_run_has_the_time_of_its_callbacks(tmp_path, monkeypatch):
-    view = Noting()
-    monkeypatch.setattr("offbeat.api.train.view_on_stderr", lambda _kind: view)
-    slow = callback("on_metrics", lambda _self: time.sleep(0.1))
-    run = small_run(tmp_path / "run", callbacks=[slow], log_every=256)
-    assert view.seconds[-1] >= 0.1 * (len(lines_of(run.path)) - 1)  # the last line may follow the last status
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {

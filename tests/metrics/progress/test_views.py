@@ -79,34 +79,6 @@ def test_a_gap_between_samples_longer_than_a_window_is_included():
     assert rates.over(10.0) == (2.0, 0.0)
 
 
-def test_time_in_which_the_run_was_suspended_does_not_count():
-    rates = Rates()
-    for second in range(100):
-        rates.add(float(second), 10 * second, second)
-    rates.add(700.0, 1000, 100)  # ten minutes later, with the steps of one second
-    rates.add(701.0, 1010, 101)
-    rates.add(3000.0, 1020, 102)
-    for second in range(1, 4):
-        rates.add(3000.0 + second, 1020 + 10 * second, 102 + second)
-    assert rates.elapsed_s == 103.0
-    assert rates.over(10.0) == pytest.approx((12.0, 1.2))  # the steps of two seconds more
-    assert rates.eta_s(2050) == pytest.approx(1000 / 10, rel=0.05)
-
-
-def test_callbacks_evaluations_and_checkpoints_count_though_nothing_is_shown_meanwhile():
-    rates, now, env_steps, other_work_s = Rates(), 0.0, 0, 0.0
-    rates.add(now, env_steps, 0)
-    for _ in range(10):  # a video is recorded for 20 seconds after each 40 seconds of training
-        for _ in range(400):
-            now, env_steps = now + 0.1, env_steps + 10
-            rates.add(now, env_steps, 0, other_work_s)
-        now, other_work_s = now + 20.0, other_work_s + 20.0
-        rates.add(now, env_steps, 0, other_work_s)
-        assert rates.over(300.0)[0] == pytest.approx(4000 / 60, rel=0.02)
-    rates.add(now + 1000.0, env_steps, 0, other_work_s)
-    assert rates.over(300.0)[0] == pytest.approx(4000 / 60, rel=0.02), "the run was suspended"
-
-
 def test_long_learning_steps_count_though_nothing_is_shown_meanwhile():
     rates = Rates()
     for cycle in range(5):  # a second of acting, then a learning step of 20 seconds
@@ -117,7 +89,7 @@ def test_long_learning_steps_count_though_nothing_is_shown_meanwhile():
     assert rates.over(300.0) == (100.0, 5 / 105)
 
 
-def test_a_run_whose_learning_steps_become_long_is_slow_and_not_suspended():
+def test_a_run_whose_learning_steps_become_long_is_slow():
     rates = Rates()
     for quarter in range(41):  # ten seconds of warm-up
         rates.add(quarter / 4, 500 * quarter, 0)

@@ -54,17 +54,6 @@ def test_the_report_of_a_resumed_run_names_only_the_restarts_since_the_resume(pa
     assert (shown[0].actor_wait_fraction, shown[0].learner_wait_fraction) == (0.0, 0.9)
 
 
-def test_the_status_has_the_time_of_evaluations_checkpoints_and_callbacks(parts):
-    shown: list[Status] = []
-    observer = Observer()
-    observer.seconds = 4.0
-    signals = SimpleNamespace(received=None)
-    metrics = metrics_of(parts, show_status=shown.append, signals=signals, observer=observer)
-    parts.timings.merge({"learn": 8.0, "evaluate": 1.0, "checkpoint": 2.0})
-    metrics.show("training", Counters(), "", None)
-    assert shown[0].other_work_s == 7.0
-
-
 @pytest.mark.parametrize("limit", [None, 100.0])
 def test_the_status_has_the_seconds_that_the_limit_of_time_leaves(limit):
     shown: list[Status] = []

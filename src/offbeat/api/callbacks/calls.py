@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -191,7 +190,6 @@ class Callbacks(Observer):
 
     def _call(self, callback: Callback, method: str, *arguments: Any) -> Answer:
         """Call a method of a callback. An exception gets a note that says whose it is, and is kept as the failure."""
-        started = monotonic()
         try:
             with self._watch_call(f"{method} of the callback {name_of(callback)}"):
                 answer: Answer = getattr(callback, method)(*arguments)
@@ -206,8 +204,6 @@ class Callbacks(Observer):
             self.failure = self.failure or f"the callback {name_of(callback)} raised {type_and_text(error)}"
             error.add_note(f"It was raised in the callback {name_of(callback)}")
             raise
-        finally:
-            self.seconds += monotonic() - started
 
 
 def name_of(callback: Callback) -> str:

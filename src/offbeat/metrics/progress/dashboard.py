@@ -110,7 +110,7 @@ class Dashboard:
         self._echo.restore()
 
     def _draw(self, status: Status, now: float) -> None:
-        self._rates.add(now, status.env_steps, status.updates, status.other_work_s)
+        self._rates.add(now, status.env_steps, status.updates)
         self._returns.add(status.episode_return_mean)
         self._live.update(Screen(self._about, status, self._rates, self._returns), refresh=True)
 

@@ -1,17 +1,12 @@
-"""How fast a run is over windows of time, without the time in which it was suspended."""
+"""How fast a run is over windows of time."""
 
 from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
-from math import inf
 from typing import NamedTuple
 
 from offbeat.metrics.progress.status import Status
-
-PAUSE = 5
-"""A run was suspended between two samples that are this many times further apart than usual, with an SPS that is this
-many times lower."""
 
 
 class _Sample(NamedTuple):
@@ -20,63 +15,30 @@ class _Sample(NamedTuple):
     now: float
     env_steps: int
     updates: int
-    other_work_s: float
-    """Seconds so far of evaluations, checkpoints and callbacks, in which nothing may be shown for long."""
-
-    def trained_s(self, since: _Sample) -> float:
-        """Return the seconds since an earlier sample without such work."""
-        return self.now - since.now - (self.other_work_s - since.other_work_s)
 
 
 class Rates:
-    """SPS and UPS over windows of time, from samples that are at least half a second apart.
-
-    Time in which the run was suspended does not count: it says nothing about the speed of the run from then on. The
-    time of evaluations, checkpoints and callbacks does.
-    """
+    """SPS and UPS over windows of time, from samples that are at least half a second apart."""
 
     windows_s = (10.0, 60.0, 300.0)
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
-        self._now = _Sample(0.0, 0, 0, 0.0)
-        self._suspended_s = 0.0
-        self._is_usual = True
-        """Whether the run has had its usual SPS since it was suspended. Else it has become slower."""
+        self._now = _Sample(0.0, 0, 0)
 
-    def add(self, now: float, env_steps: int, updates: int, other_work_s: float = 0.0) -> None:
+    def add(self, now: float, env_steps: int, updates: int) -> None:
         """Add a sample. The counters need not start at 0: those of a resumed run do not.
 
         Args:
             now: time of a clock, in seconds.
             env_steps: env steps so far.
             updates: updates so far.
-            other_work_s: seconds so far of evaluations, checkpoints and callbacks.
         """
-        sample = _Sample(now - self._suspended_s, env_steps, updates, other_work_s)
-        if self._progresses(sample):
-            self._is_usual = True
-        elif self._is_usual and self._is_pause(sample):
-            self._is_usual = False
-            self._suspended_s += sample.now - self._now.now
-            sample = sample._replace(now=self._now.now)
-        self._now = sample
-        if not self._samples or sample.now - self._samples[-1].now >= 0.5:
-            self._samples.append(sample)
-        while len(self._samples) > 2 and self._samples[1].now <= sample.now - self.windows_s[-1]:
+        self._now = _Sample(now, env_steps, updates)
+        if not self._samples or now - self._samples[-1].now >= 0.5:
+            self._samples.append(self._now)
+        while len(self._samples) > 2 and self._samples[1].now <= now - self.windows_s[-1]:
             self._samples.popleft()
-
-    def _progresses(self, sample: _Sample) -> bool:
-        """Whether the run has been about as fast as usual since the last sample. A long learning step is."""
-        sps, _ = self.over(self.windows_s[-1])
-        return sps is not None and sample.env_steps - self._now.env_steps >= sps * (sample.now - self._now.now) / PAUSE
-
-    def _is_pause(self, sample: _Sample) -> bool:
-        """Whether much more time of training than usual has passed since the last sample: the run may have been
-        suspended, by SIGSTOP or with the whole machine.
-        """
-        longest = max((later.trained_s(earlier) for earlier, later in pairwise(self._samples)), default=inf)
-        return sample.trained_s(self._now) > PAUSE * longest
 
     @property
     def elapsed_s(self) -> float:

@@ -117,8 +117,6 @@ class Status(DataAge):
     bottleneck: str = ""
     """The sentence of the bottleneck report, at the end with others in further lines; empty if it is not known yet."""
     timings: Timings = field(default_factory=Timings)
-    other_work_s: float = 0.0
-    """Seconds so far of evaluations, checkpoints and callbacks, in which the run did not train."""
     losses: Mapping[str, float] = field(default_factory=dict)
     """Losses of the last update by what they train: policy, value, critic."""
     approx_kl: float | None = None

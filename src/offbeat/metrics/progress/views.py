@@ -100,7 +100,7 @@ class Lines:
         self.replace_line(self._text(status, now))
 
     def _text(self, status: Status, now: float) -> str:
-        self._rates.add(now, status.env_steps, status.updates, status.other_work_s)
+        self._rates.add(now, status.env_steps, status.updates)
         return _line(status, self._rates)
 
 

@@ -24,9 +24,6 @@ class Observer:
     stop_reason = ""
     """Why the run is to stop at the next boundary; '' if it is not."""
 
-    seconds = 0.0
-    """Seconds that the callbacks have taken so far."""
-
     def metrics_written(self, line: Mapping[str, Any]) -> Numbers:  # noqa: ARG002
         """Take a metrics line that was written; return metrics of the next line."""
         return NONE

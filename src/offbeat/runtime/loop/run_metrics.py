@@ -15,7 +15,7 @@ from offbeat.core.process.threads import waited_for_core_s
 from offbeat.metrics.counters import Counters
 from offbeat.metrics.expectation import comparison, measured
 from offbeat.metrics.progress.status import DataAge, FirstBatch, Phase, PolicyStatus, Status
-from offbeat.metrics.timings import CORE_WAIT, Timings, acting_s, other_work_s
+from offbeat.metrics.timings import CORE_WAIT, Timings, acting_s
 from offbeat.runtime.loop.run_services import RunServices
 from offbeat.runtime.loop.time_limit_warning import TimeLimitWarning
 from offbeat.runtime.parts import Parts
@@ -155,7 +155,7 @@ class RunMetrics:
         last_line: dict[str, Any] = {key: self._known.get(key) for key in _SHOWN}
         if policies:
             last_line |= _over_policies(policies)
-        one_agent, timings = counters.agent_steps == counters.env_steps, self.timings()
+        one_agent = counters.agent_steps == counters.env_steps
         self._show_status(
             Status(
                 env_steps=counters.env_steps,
@@ -170,8 +170,7 @@ class RunMetrics:
                 env_stall_max_s=counters.env_stall_max_s,
                 phase=phase,
                 first_batch=first_batch,
-                timings=timings,
-                other_work_s=other_work_s(timings.seconds) + self._observer.seconds,
+                timings=self.timings(),
                 bottleneck=bottleneck,
                 policies=policies,
                 losses={name: loss for name in _LOSSES if (loss := self._known.get(f"{name}_loss")) is not None},
