@@ -17,7 +17,8 @@ import tomli_w
 from benchmarks.common import RESULTS
 from benchmarks.options import new_parser
 from benchmarks.scores.works import Work, all_works
-from offbeat.plots.curves import plot_runs
+from offbeat.plots.curves import draw_runs
+from offbeat.plots.figures import save_figure
 
 IMAGES = Path(__file__).parents[1] / "docs/images"
 LAYOUT = ("runtime", "max_lag")
@@ -48,7 +49,7 @@ def beside_stable_baselines3(work: Path, out: Path) -> None:
         lines = ({**dict(zip(keys, point, strict=True)), "eval_return_mean": None} for point in result["curve"])
         runs[run_directory(work / f"{result['side']}-{result['seed']}", config, lines)] = names[result["side"]]
     title = f"PPO on {record['work']['env']}, {record['work']['steps']:,} env steps"
-    plot_runs(list(runs), "time", out=out, labels=list(runs.values()), title=title)
+    save_figure(draw_runs(list(runs), "time", labels=list(runs.values()), title=title), out)
 
 
 def hogwild_runs(work: Path, study: str, **chosen: str) -> list[Path]:
@@ -93,15 +94,15 @@ def main() -> None:
         beside_stable_baselines3(work / "beside", IMAGES / "time-to-return.png")
         for number, scored in enumerate(all_works()):
             if runs := scores(work / str(number), scored):
-                plot_runs(runs, out=scored.folder / "return.png")
+                save_figure(draw_runs(runs), scored.folder / "return.png")
         of_env = [scored for scored in all_works() if (scored.algorithm, scored.env) == ("ppo", "HalfCheetah-v5")]
         both = [scored for scored in of_env if not scored.preset and not scored.settings]
         runs = [run for scored in both for run in scores(work / "halfcheetah", scored)]
-        plot_runs(runs, out=IMAGES / "halfcheetah.png")
+        save_figure(draw_runs(runs), IMAGES / "halfcheetah.png")
         pendulum = hogwild_runs(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")
-        plot_runs(pendulum, "time", out=IMAGES / "hogwild-pendulum.png")
+        save_figure(draw_runs(pendulum, "time"), IMAGES / "hogwild-pendulum.png")
         cheetah = hogwild_runs(work / "cheetah", "hogwild-halfcheetah")
-        plot_runs(cheetah, "time", out=IMAGES / "hogwild-halfcheetah.png")
+        save_figure(draw_runs(cheetah, "time"), IMAGES / "hogwild-halfcheetah.png")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,9 @@ from offbeat.plots.adaptation import (
     AdaptationCurve,
     curve_of,
     draw_adaptation,
-    plot_adaptation,
     read_adaptation,
 )
-from offbeat.plots.figures import MOST_NAMED
+from offbeat.plots.figures import MOST_NAMED, save_figure
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#7f7f7f"
 
@@ -50,7 +49,7 @@ def line_of(evaluations: int, env_steps: int, episodes: int, last: float) -> dic
 
 def drawn(runs: list[Path], out: Path) -> Path:
     """Draw all runs."""
-    return plot_adaptation(runs, out=out, notify=pytest.fail)
+    return save_figure(draw_adaptation(runs, notify=pytest.fail), out, pytest.fail)
 
 
 def test_the_first_and_the_last_evaluation_of_a_run_are_read_with_the_env_steps_of_their_weights(

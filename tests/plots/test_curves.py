@@ -17,8 +17,8 @@ import offbeat
 from offbeat.api.plot import plot
 from offbeat.core.errors import ConfigError
 from offbeat.plots.alignment import GRID_POINTS, Curve, aligned, moving_average
-from offbeat.plots.curves import draw_runs, plot_runs
-from offbeat.plots.figures import MOST_NAMED
+from offbeat.plots.curves import draw_runs
+from offbeat.plots.figures import MOST_NAMED, save_figure
 from offbeat.plots.labels import labels_of
 from offbeat.plots.panels import read_panels
 from offbeat.plots.runs import has_returns, read_run, runs_of
@@ -79,7 +79,7 @@ def with_line(run: Path, env_steps: int, **values: Any) -> Path:
 
 
 def test_one_run_is_plotted_into_a_new_folder(tmp_path):
-    out = plot_runs([make_run(tmp_path / "run")], out=tmp_path / "new" / "curve.png")
+    out = save_figure(draw_runs([make_run(tmp_path / "run")]), tmp_path / "new" / "curve.png")
     assert out == tmp_path / "new" / "curve.png"
     assert (0x00, 0x72, 0xB2) in ink(out)
 
@@ -142,19 +142,19 @@ def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     Path("a_file").touch()
     with pytest.raises(ConfigError, match=r"curve.png cannot be written, .*: pass a file in another folder with --out"):
-        plot_runs([make_run(tmp_path / "run")], out=Path(folder) / "curve.png")
+        save_figure(draw_runs([make_run(tmp_path / "run")]), Path(folder) / "curve.png")
 
 
 @pytest.mark.parametrize("name", ["curve.svg", "link.png"])
 def test_a_picture_is_replaced_only_by_a_complete_one(tmp_path, name):
     run, out = make_run(tmp_path / "run"), tmp_path / name
     (tmp_path / "link.png").symlink_to("curve.png")
-    plot_runs([run], out=out, title="first")
+    save_figure(draw_runs([run], title="first"), out)
     before = out.read_bytes()
     with files_up_to(2000), pytest.raises(ConfigError, match=f"{name} cannot be written"):
-        plot_runs([run], out=out, title="second")
+        save_figure(draw_runs([run], title="second"), out)
     assert out.read_bytes() == before
-    plot_runs([run], out=out, title="second")
+    save_figure(draw_runs([run], title="second"), out)
     assert out.read_bytes() != before
     assert out.is_symlink() == (name == "link.png")
     assert {path.name for path in tmp_path.iterdir()} <= {"run", "link.png", "curve.png", "curve.svg"}
@@ -163,12 +163,12 @@ def test_a_picture_is_replaced_only_by_a_complete_one(tmp_path, name):
 def test_a_folder_with_the_name_of_a_picture_is_refused_by_this_name(tmp_path):
     (tmp_path / "curve.png").mkdir()
     with pytest.raises(ConfigError, match=r"curve\.png cannot be written \(Is a directory\): pass another file with"):
-        plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.png")
+        save_figure(draw_runs([make_run(tmp_path / "run")]), tmp_path / "curve.png")
 
 
 def test_a_picture_behind_a_link_has_the_format_of_the_name_of_the_link(tmp_path):
     (tmp_path / "link.png").symlink_to("curve.svg")
-    plot_runs([make_run(tmp_path / "run")], out=tmp_path / "link.png")
+    save_figure(draw_runs([make_run(tmp_path / "run")]), tmp_path / "link.png")
     assert (tmp_path / "curve.svg").read_bytes().startswith(b"\x89PNG")
 
 
@@ -176,7 +176,7 @@ def test_a_picture_that_is_replaced_keeps_its_permissions(tmp_path):
     run, out = make_run(tmp_path / "run"), tmp_path / "curve.png"
     out.touch()
     out.chmod(0o600)
-    plot_runs([run], out=out)
+    save_figure(draw_runs([run]), out)
     assert out.stat().st_size > 0
     assert out.stat().st_mode & 0o777 == 0o600
 
@@ -305,7 +305,7 @@ def test_runs_with_a_single_point_in_common_have_a_visible_marker(tmp_path):
     x, y = aligned([Curve(np.array([1.0]), np.array([2.0])), Curve(np.array([1.0, 3.0]), np.array([4.0, 5.0]))])
     assert (x.tolist(), y.tolist()) == ([1.0], [[2.0], [4.0]])
     runs = [with_returns_at(tmp_path / "a", 1, 100), with_returns_at(tmp_path / "b", 2, 100, 200)]
-    picture = Image.open(plot_runs(runs, out=tmp_path / "point.png")).convert("RGB")
+    picture = Image.open(save_figure(draw_runs(runs), tmp_path / "point.png")).convert("RGB")
     above_the_legend = picture.crop((0, 0, picture.width, int(0.85 * picture.height)))
     assert (0x00, 0x72, 0xB2) in {color for _, color in above_the_legend.getcolors(1 << 24) or []}
 
@@ -313,7 +313,8 @@ def test_runs_with_a_single_point_in_common_have_a_visible_marker(tmp_path):
 def test_long_names_are_not_cut_at_the_edges_of_the_picture(tmp_path):
     envs = [f"my_module:{'Environment' * 9}{number // 2}" for number in range(4)]
     runs = [make_run(tmp_path / f"run-{number}-{'d' * 150}", env=env) for number, env in enumerate(envs)]
-    pictures = [plot_runs(runs, out=tmp_path / "legend.png"), plot_runs(runs[:1], out=tmp_path / "title.png")]
+    figures = {"legend.png": draw_runs(runs), "title.png": draw_runs(runs[:1])}
+    pictures = [save_figure(figure, tmp_path / name) for name, figure in figures.items()]
     for picture in map(Image.open, pictures):
         edges = [picture.convert("L").crop((x, 0, x + 1, picture.height)) for x in (0, picture.width - 1)]
         assert all(min(value for _, value in edge.getcolors() or []) == 255 for edge in edges)
@@ -560,18 +561,18 @@ def test_the_title_can_be_chosen(tmp_path):
 def test_a_title_with_an_invalid_formula_is_refused_and_dollar_signs_can_be_escaped(tmp_path):
     run, out = make_run(tmp_path / "run"), tmp_path / "curve.svg"
     with pytest.raises(ConfigError, match=r"curve.svg cannot be drawn, .*: write \\\$ for each dollar sign"):
-        plot_runs([run], out=out, title="in US$_$")
-    assert plot_runs([run], out=out, title=r"in US\$_\$") == out
+        save_figure(draw_runs([run], title="in US$_$"), out)
+    assert save_figure(draw_runs([run], title=r"in US\$_\$"), out) == out
 
 
 def test_a_value_of_a_setting_is_no_formula(tmp_path):
     runs = [make_run(tmp_path / name, goal=f"US$_$ {name}") for name in ("a", "b")]
-    drawn = plot_runs(runs, out=tmp_path / "curve.svg").read_text()
+    drawn = save_figure(draw_runs(runs), tmp_path / "curve.svg").read_text()
     assert all(f"<!-- goal US$_$ {name} -->" in drawn for name in ("a", "b"))
 
 
 def test_the_suffix_selects_the_format(tmp_path):
-    assert plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
+    assert save_figure(draw_runs([make_run(tmp_path / "run")]), tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_the_moving_average_is_plotted_only_on_request(tmp_path):
@@ -768,20 +769,20 @@ def test_labels_name_a_setting_that_only_one_run_has():
 
 def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"is not a run directory \(it has no config.toml\)"):
-        plot_runs([tmp_path], out=tmp_path / "curve.png")
+        draw_runs([tmp_path])
 
 
 def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
     run = make_run(tmp_path / "run", lines=3, ended=False)
     with pytest.raises(ConfigError, match=f"no episode has ended.*offbeat resume {run}`"):
-        plot_runs([run], out=tmp_path / "curve.png")
+        draw_runs([run])
     RunDirectory(run).write_status("finished")
     with pytest.raises(ConfigError, match=f"`offbeat resume {run} --steps N` with a larger N"):
-        plot_runs([run], out=tmp_path / "curve.png")
+        draw_runs([run])
     RunDirectory(run).write_status("running")
     (run / "metrics.jsonl").unlink()
     with pytest.raises(ConfigError, match="has no returns yet"):
-        plot_runs([run], out=tmp_path / "curve.png")
+        draw_runs([run])
 
 
 @pytest.mark.parametrize("metrics", ["return", "entropy"])
@@ -833,7 +834,7 @@ def test_of_several_runs_those_without_a_metric_are_left_out_of_its_panel_and_na
 
 def test_an_unknown_picture_format_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"must end in one of .*\.png"):
-        plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.doc")
+        save_figure(draw_runs([make_run(tmp_path / "run")]), tmp_path / "curve.doc")
 
 
 @pytest.mark.parametrize("out", [".", "/", ".."])
@@ -842,9 +843,9 @@ def test_a_folder_in_place_of_a_picture_is_refused(tmp_path, out):
         plot(make_run(tmp_path / "run"), out=out)
 
 
-def test_a_plot_of_no_run_is_refused(tmp_path):
+def test_a_plot_of_no_run_is_refused():
     with pytest.raises(ConfigError, match="no run to plot"):
-        plot_runs([], out=tmp_path / "curve.png")
+        draw_runs([])
 
 
 # --- several policies ---------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from tests.support.pictures import ink, legend_is_whole
 from offbeat.core.errors import ConfigError
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings, fit_ratings
-from offbeat.plots.figures import MOST_NAMED
-from offbeat.plots.league import draw_ratings, plot_elo, plot_ratings, plot_win_rates
+from offbeat.plots.figures import MOST_NAMED, save_figure
+from offbeat.plots.league import draw_ratings, plot_elo, plot_win_rates
 
 BLUE, VERMILION, GREY = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xE4, 0xE4, 0xE4)
 
@@ -33,13 +33,13 @@ def test_the_number_of_games_is_said_once_if_it_is_the_same_for_all_pairs(tmp_pa
 def test_players_of_different_sides_have_a_panel_each(tmp_path):
     payoffs = Payoffs.count("abcd", [(1, 2, 1.0), (3, 0, 1.0), (1, 0, 0.5), (2, 3, 0.5)] * 9)
     ratings, sides = fit_ratings(payoffs), [("red_0", "red_1")] * 2 + [("blue",)] * 2
-    text = plot_ratings(
-        ratings, policies=["r", "r", "b", "b"], env_steps=[0, 1, 0, 1], sides=sides, out=tmp_path / "r.svg"
-    ).read_text()
+    figure = draw_ratings(ratings, policies=["r", "r", "b", "b"], env_steps=[0, 1, 0, 1], sides=sides)
+    text = save_figure(figure, tmp_path / "r.svg").read_text()
     assert "<!-- as red_0, red_1 -->" in text
     assert "<!-- as blue -->" in text
     sides[3] = ("green",)
-    plot_ratings(ratings, policies=["r", "r", "b", "g"], env_steps=[0, 1, 0, 1], sides=sides, out=tmp_path / "one.svg")
+    figure = draw_ratings(ratings, policies=["r", "r", "b", "g"], env_steps=[0, 1, 0, 1], sides=sides)
+    save_figure(figure, tmp_path / "one.svg")
     drawn = (tmp_path / "one.svg").read_text()
     assert "<!-- r -->" in drawn
     assert "<!-- b -->" not in drawn, "alone on its side"
@@ -66,7 +66,7 @@ def test_ratings_of_each_policy_are_a_line_over_env_steps(tmp_path):
     payoffs = Payoffs.count("abcd", [(1, 0, 1.0), (3, 2, 1.0), (1, 2, 0.5)] * 9)
     ratings, policies = fit_ratings(payoffs), ["red", "red", "blue", "blue"]
     steps = [0, 20_000, 0, 20_000]
-    text = plot_ratings(ratings, policies=policies, env_steps=steps, out=tmp_path / "r.svg").read_text()
+    text = save_figure(draw_ratings(ratings, policies=policies, env_steps=steps), tmp_path / "r.svg").read_text()
     assert all(f"<!-- {shown} -->" in text for shown in ("red", "blue", "20k", "env steps"))
     assert all(f"stroke: {color}; stroke-width: 1.8" in text for color in ("#0072b2", "#d55e00"))
 
@@ -76,7 +76,8 @@ def test_names_are_drawn_as_they_are_also_with_dollar_signs_or_an_underscore_at_
     text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
     assert all(text.count(f"<!-- {name} -->") == 2 for name in payoffs.players)  # $a_$ is no formula
     ratings = fit_ratings(payoffs)
-    out = plot_ratings(ratings, policies=["_red", "$x_$", "b"], env_steps=[0, 1, 2], out=tmp_path / "ratings.svg")
+    figure = draw_ratings(ratings, policies=["_red", "$x_$", "b"], env_steps=[0, 1, 2])
+    out = save_figure(figure, tmp_path / "ratings.svg")
     assert all(f"<!-- {name} -->" in out.read_text() for name in ("_red", "$x_$", "b"))
 
 
@@ -91,7 +92,7 @@ def test_the_legend_covers_no_ratings_however_many_policies_there_are(count):
 
 def test_a_single_policy_has_no_legend(tmp_path):
     ratings = fit_ratings(Payoffs.count("ab", [(1, 0, 1.0)] * 3))
-    out = plot_ratings(ratings, policies=["default"] * 2, env_steps=[0, 5], out=tmp_path / "r.svg")
+    out = save_figure(draw_ratings(ratings, policies=["default"] * 2, env_steps=[0, 5]), tmp_path / "r.svg")
     assert "default" not in out.read_text()
 
 
@@ -100,7 +101,7 @@ def test_a_picture_with_an_unknown_suffix_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="must end in one of"):
         plot_win_rates(payoffs, out=tmp_path / "rates.xyz")
     with pytest.raises(ConfigError, match="must end in one of"):
-        plot_ratings(fit_ratings(payoffs), policies=["a"], env_steps=[0], out=tmp_path / "rates.xyz")
+        save_figure(draw_ratings(fit_ratings(payoffs), policies=["a"], env_steps=[0]), tmp_path / "rates.xyz")
 
 
 def test_the_elo_ratings_of_each_policy_are_a_line_and_runs_without_a_league_have_no_picture(tmp_path):
@@ -139,9 +140,8 @@ def test_each_picture_of_a_league_or_a_match_names_the_characters_that_the_font_
     said = list[str]()
     payoffs = Payoffs.count(["学", "b"], [(1, 0, 1.0)])
     plot_win_rates(payoffs, out=tmp_path / "rates.png", notify=said.append)
-    plot_ratings(
-        fit_ratings(payoffs), policies=["学", "b"], env_steps=[0, 0], out=tmp_path / "r.png", notify=said.append
-    )
+    figure = draw_ratings(fit_ratings(payoffs), policies=["学", "b"], env_steps=[0, 0])
+    save_figure(figure, tmp_path / "r.png", said.append)
     (tmp_path / "metrics.jsonl").write_text('{"env_steps": 1, "elo": 1200.0}\n{"env_steps": 2, "elo": 1201.0}\n')
     (tmp_path / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "chess"\n')
     plot_elo([tmp_path], out=tmp_path / "elo.png", labels=["学"], notify=said.append)

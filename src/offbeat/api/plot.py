@@ -16,9 +16,9 @@ from offbeat.core.fields import read
 from offbeat.core.files import GivenPath, user_path, user_paths
 from offbeat.core.messages import once
 from offbeat.metrics.progress.notebook import show_picture
-from offbeat.plots.adaptation import plot_adaptation
-from offbeat.plots.curves import plot_runs
-from offbeat.plots.figures import require_format
+from offbeat.plots.adaptation import draw_adaptation
+from offbeat.plots.curves import draw_runs
+from offbeat.plots.figures import require_format, save_figure
 from offbeat.plots.league import plot_elo
 from offbeat.plots.runs import RETURN, read_each, runs_of
 
@@ -104,12 +104,13 @@ def plot(
     )
     every = [run for own in directories.values() for run in own]
     if x == "episodes":
-        return _shown([plot_adaptation(every, out=file, notify=notify)])
+        return _shown([save_figure(draw_adaptation(every, notify=notify), file, notify)])
     if len(texts) == len(paths):
         texts = tuple(texts[index] for index, own in directories.items() for _ in own)
-    plot_runs(
-        every, x, out=file, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title, notify=notify
+    figure = draw_runs(
+        every, x, metrics=drawn, labels=texts, smooth=smooth, average=average, title=title, notify=notify
     )
+    save_figure(figure, file, notify)
     elo = elo if out is None and len(paths) == 1 else _unused(elo)  # the user has named only the first file
     ratings = plot_elo(every, x, out=elo, labels=texts, notify=notify)
     return _shown([file, *filter(None, [ratings])])

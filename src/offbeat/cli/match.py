@@ -116,20 +116,17 @@ class Match:
 
     def _draw(self, result: MatchResult) -> None:
         """Draw the pictures that were asked for."""
-        from offbeat.plots.league import plot_ratings, plot_win_rates
+        from offbeat.plots.figures import save_figure
+        from offbeat.plots.league import draw_ratings, plot_win_rates
 
         notify = once(partial(print_text, stream=sys.stderr))  # both pictures have the same names
         if self.out is not None:
             plot_win_rates(result.payoffs, out=self.out, notify=notify)
         if self.ratings is not None:
-            plot_ratings(
-                result.ratings,
-                policies=result.lines,
-                env_steps=result.env_steps,
-                sides=result.agents,
-                out=self.ratings,
-                notify=notify,
+            figure = draw_ratings(
+                result.ratings, policies=result.lines, env_steps=result.env_steps, sides=result.agents
             )
+            save_figure(figure, self.ratings, notify)
 
     def _show(self, result: MatchResult) -> None:
         """Print the standings, and above them the sides if they were not given."""

@@ -18,7 +18,7 @@ from offbeat.core.types import F64
 from offbeat.metrics.names import ADAPTATION, ADAPTATION_TRIALS, adaptation_key
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact, counted
-from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
+from offbeat.plots.figures import TITLE, line_style, literal, show_grid, wrapped
 from offbeat.plots.labels import group_by_settings, labels_of, seeds_of
 from offbeat.plots.legends import curve_handle, curve_handles, legend_of
 from offbeat.plots.runs import OF_LINES, NothingToDraw, evaluated, read_each, read_settings, refuse_changed
@@ -80,28 +80,16 @@ class NoEvaluation(NothingToDraw):
     """A run has no evaluation in new tasks."""
 
 
-def plot_adaptation(run_dirs: Sequence[Path], *, out: Path, notify: Callable[[str], None]) -> Path:
-    """Plot the last evaluation of each group of runs, and of a single group the first one too; return ``out``.
+def draw_adaptation(run_dirs: Sequence[Path], *, notify: Callable[[str], None]) -> Figure:
+    """Draw the last evaluation of each group of runs, and of a single group the first one too; return the figure.
 
     Args:
         run_dirs: Paths of run directories. Those without an evaluation in new tasks are left out.
-        out: Path of the image, in any format of matplotlib.
-        notify: Called with a message that names the runs that are left out, or the characters that the font
-            lacks.
+        notify: Called with a message that names the runs that are left out.
 
     Raises:
-        ConfigError: a directory is not a run, or none has an evaluation in new tasks; the runs are on several envs or
-            have trials of different lengths; or ``out`` cannot be written.
-    """
-    save_figure(draw_adaptation(run_dirs, notify=notify), out, notify)
-    return out
-
-
-def draw_adaptation(run_dirs: Sequence[Path], *, notify: Callable[[str], None]) -> Figure:
-    """Return the figure of `plot_adaptation`, whose arguments these are.
-
-    Raises:
-        ConfigError: as in `plot_adaptation`, but for the file.
+        ConfigError: a directory is not a run, or none has an evaluation in new tasks; or the runs are on several envs
+            or have trials of different lengths.
     """
     paths = {path: path for path in run_dirs}
     runs = list(read_each(paths, read_adaptation, notify, "they have no evaluation in new tasks").values())

@@ -1,4 +1,4 @@
-"""Plots learning curves of one or several run directories.
+"""Draws learning curves of one or several run directories.
 
 A curve shows the returns of evaluations, with the returns of training episodes as a faint line behind it, or another
 metric. Runs that differ only in the seed are one curve, with a band (statistics.py). Other runs are separate curves,
@@ -19,7 +19,7 @@ from offbeat.core.messages import ignore
 from offbeat.core.types import F64
 from offbeat.metrics.text import first_few
 from offbeat.plots.alignment import MOVING_AVERAGE_POINTS, Curve, aligned, moving_average
-from offbeat.plots.figures import TITLE, line_style, literal, save_figure, show_grid, wrapped
+from offbeat.plots.figures import TITLE, line_style, literal, show_grid, wrapped
 from offbeat.plots.labels import ALGORITHM, seeds_of
 from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.panels import UNITS, Panel, ended_early, names_of, read_panels
@@ -44,48 +44,6 @@ _MARKED: dict[str, Any] = {"marker": "o", "markersize": 5, "markeredgecolor": "w
 _BAND_ALPHA = 0.2
 
 
-def plot_runs(
-    run_dirs: Sequence[Path],
-    x: XAxis = "steps",
-    *,
-    out: Path,
-    metrics: Sequence[str] = (RETURN,),
-    labels: Sequence[str] = (),
-    smooth: int = 1,
-    average: bool = False,
-    title: str | None = None,
-    notify: Callable[[str], None] = ignore,
-) -> Path:
-    """Plot the returns or other metrics of runs against env steps, frames or wall-clock time; return ``out``.
-
-    A line with markers shows evaluations, a faint line training episodes. Runs that differ only in the seed are one
-    curve: their points are paired by their number, or interpolated over their common range. With several policies, each
-    of them has its curves.
-
-    Args:
-        run_dirs: Paths of run directories.
-        x: Quantity on the x axis.
-        out: Path of the image, in any format of matplotlib (.png, .svg, .pdf, ...).
-        metrics: "return", or names of metrics; each has its own panel.
-        labels: Texts for the legend in place of the settings that differ: one for each run directory, or one for each
-            curve. Runs with the same label are still separate curves if their settings differ.
-        smooth: Number of points; each line is the moving average over its last ones. 1 leaves it as it is.
-        average: Whether to add the moving average of the training returns over 100 points, as a dotted line.
-        title: Title in place of the names of algorithms and envs.
-        notify: Called with messages that name the runs without one of the metrics, which are left out of its panel, the
-            seeds that end a curve early, and the characters that the font lacks.
-
-    Raises:
-        ConfigError: a directory is not a run or has no returns yet, no run has one of the metrics, the number of labels
-            is wrong, or ``out`` has an unknown suffix or cannot be written.
-    """
-    figure = draw_runs(
-        run_dirs, x, metrics=metrics, labels=labels, smooth=smooth, average=average, title=title, notify=notify
-    )
-    save_figure(figure, out, notify)
-    return out
-
-
 def draw_runs(
     run_dirs: Sequence[Path],
     x: XAxis = "steps",
@@ -97,10 +55,27 @@ def draw_runs(
     title: str | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> Figure:
-    """Return the figure of `plot_runs`, whose arguments these are.
+    """Draw the returns or other metrics of runs against env steps, frames or wall-clock time; return the figure.
+
+    A line with markers shows evaluations, a faint line training episodes. Runs that differ only in the seed are one
+    curve: their points are paired by their number, or interpolated over their common range. With several policies, each
+    of them has its curves.
+
+    Args:
+        run_dirs: Paths of run directories.
+        x: Quantity on the x axis.
+        metrics: "return", or names of metrics; each has its own panel.
+        labels: Texts for the legend in place of the settings that differ: one for each run directory, or one for each
+            curve. Runs with the same label are still separate curves if their settings differ.
+        smooth: Number of points; each line is the moving average over its last ones. 1 leaves it as it is.
+        average: Whether to add the moving average of the training returns over 100 points, as a dotted line.
+        title: Title in place of the names of algorithms and envs.
+        notify: Called with messages that name the runs without one of the metrics, which are left out of its panel, and
+            the seeds that end a curve early.
 
     Raises:
-        ConfigError: as in `plot_runs`, but for the file.
+        ConfigError: a directory is not a run or has no returns yet, no run has one of the metrics, or the number of
+            labels is wrong.
     """
     if not run_dirs:
         raise ConfigError("no run to plot: pass a run directory, `offbeat plot RUN`")

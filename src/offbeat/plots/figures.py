@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from offbeat.core.argument_notation import printable
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import remedy_for, replaced
+from offbeat.core.messages import ignore
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,8 +141,8 @@ def _glyphs_beside_formulas_added(lacking: list[str]) -> Iterator[None]:
         log.removeFilter(is_of_something_else)
 
 
-def save_figure(figure: Figure, out: Path, notify: Callable[[str], None]) -> None:
-    """Write a figure to a file as `write_figure`, in the format of its suffix.
+def save_figure(figure: Figure, out: Path, notify: Callable[[str], None] = ignore) -> Path:
+    """Write a figure to a file as `write_figure`, in the format of its suffix; return the file.
 
     Raises:
         ConfigError: the suffix is unknown, the file cannot be written, or a text has an invalid formula.
@@ -159,3 +160,4 @@ def save_figure(figure: Figure, out: Path, notify: Callable[[str], None]) -> Non
             f"{out} cannot be drawn, because a title or a label has an invalid formula between two dollar signs: write "
             "\\$ for each dollar sign of a text"
         ) from error
+    return out

@@ -13,7 +13,7 @@ from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings
 from offbeat.metrics.sinks import metrics_from_end
 from offbeat.metrics.text import compact
-from offbeat.plots.curves import plot_runs
+from offbeat.plots.curves import draw_runs
 from offbeat.plots.figures import COLORS, TITLE, line_style, literal, save_figure, show_grid
 from offbeat.plots.legends import curve_handles, legend_of
 from offbeat.plots.runs import ELO, XAxis
@@ -75,36 +75,7 @@ def plot_win_rates(payoffs: Payoffs, *, out: Path, notify: Callable[[str], None]
     bar.outline.set_visible(False)
     axes.set_title(_caption(payoffs), fontsize=9)
     figure.suptitle("Win rate of the row's player", **TITLE)
-    save_figure(figure, out, notify)
-    return out
-
-
-def plot_ratings(
-    ratings: Ratings,
-    *,
-    policies: Sequence[str],
-    env_steps: Sequence[int],
-    out: Path,
-    sides: Sequence[Sequence[str]] = (),
-    notify: Callable[[str], None] = ignore,
-) -> Path:
-    """Plot ratings over env steps, with their 95 % intervals; return ``out``. Each policy has a line.
-
-    Args:
-        ratings: Ratings of P players.
-        policies: Policy of each player.
-        env_steps: Env steps that each player's weights had been trained with.
-        sides: Agents that each player can play for. Players with different ones have a panel each, because their
-            ratings cannot be compared.
-        out: Path of the image, in any format of matplotlib.
-        notify: Called with a message that names the characters that the font lacks.
-
-    Raises:
-        ConfigError: ``out`` has an unknown suffix or cannot be written.
-    """
-    figure = draw_ratings(ratings, policies=policies, env_steps=env_steps, sides=sides)
-    save_figure(figure, out, notify)
-    return out
+    return save_figure(figure, out, notify)
 
 
 def draw_ratings(
@@ -114,7 +85,15 @@ def draw_ratings(
     env_steps: Sequence[int],
     sides: Sequence[Sequence[str]] = (),
 ) -> Figure:
-    """Return the figure of `plot_ratings`, whose arguments these are."""
+    """Draw ratings over env steps, with their 95 % intervals; return the figure. Each policy has a line.
+
+    Args:
+        ratings: Ratings of P players.
+        policies: Policy of each player.
+        env_steps: Env steps that each player's weights had been trained with.
+        sides: Agents that each player can play for. Players with different ones have a panel each, because their
+            ratings cannot be compared.
+    """
     from matplotlib.figure import Figure
 
     sides = [tuple(each) for each in sides] or [()] * len(policies)
@@ -152,7 +131,7 @@ def plot_elo(
     labels: Sequence[str] = (),
     notify: Callable[[str], None] = ignore,
 ) -> Path | None:
-    """Plot the Elo ratings of the newest policies of runs with a league, as `plot_runs`; return ``out``.
+    """Plot the Elo ratings of the newest policies of runs with a league, as `draw_runs`; return ``out``.
 
     Args:
         runs: Run directories; those without a league are left out.
@@ -160,7 +139,7 @@ def plot_elo(
         out: Path of the image, in any format of matplotlib.
         labels: Texts for the legend in place of the settings that differ: one for each run, or for each curve if all
             runs have a league; or none.
-        notify: Called with the messages of `plot_runs`.
+        notify: Called with the messages of `draw_runs`, and one that names the characters that the font lacks.
 
     Returns:
         None if no run has ratings.
@@ -175,7 +154,8 @@ def plot_elo(
         labels = [labels[index] for index in rated]
     elif len(rated) < len(runs):
         labels = ()
-    return plot_runs([runs[index] for index in rated], x, out=out, metrics=(ELO,), labels=labels, notify=notify)
+    figure = draw_runs([runs[index] for index in rated], x, metrics=(ELO,), labels=labels, notify=notify)
+    return save_figure(figure, out, notify)
 
 
 def _has_ratings(run: Path) -> bool:

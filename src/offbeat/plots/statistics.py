@@ -43,22 +43,8 @@ def iqm(scores: ArrayLike, axis: int | None = None) -> F64:
 
 
 def band_of(curves: ArrayLike) -> tuple[F64, F64]:
-    """Return the 95 % bootstrap interval of the runs at each point; of fewer than four runs, their range.
-
-    Args:
-        curves: Scores, [runs, points].
-
-    Returns:
-        (low, high), each [points].
-    """
-    runs = np.asarray(curves, dtype=np.float64)
-    if len(runs) < FEWEST_FOR_INTERVAL:
-        return runs.min(axis=0), runs.max(axis=0)
-    return stratified_bootstrap_band(runs)
-
-
-def stratified_bootstrap_band(curves: ArrayLike) -> tuple[F64, F64]:
-    """Return the 95 % percentile bootstrap interval of the IQM of the runs, at each point of their curves.
+    """Return the 95 % percentile bootstrap interval of the IQM of the runs, at each point of their curves; of fewer
+    than four runs, their range.
 
     Whole runs are resampled with replacement. Of at most five runs all resamplings are taken, so no seed decides;
     of more, random ones, always with the same seed. The runs of one setting on one env are one stratum: call this
@@ -71,6 +57,8 @@ def stratified_bootstrap_band(curves: ArrayLike) -> tuple[F64, F64]:
         (low, high), each [points].
     """
     runs = np.asarray(curves, dtype=np.float64)
+    if len(runs) < FEWEST_FOR_INTERVAL:
+        return runs.min(axis=0), runs.max(axis=0)
     resampled = _resampled(len(runs))
     edges = [np.quantile(iqm(point[resampled], axis=1), [0.025, 0.975]) for point in runs.T]
     low, high = np.asarray(edges).reshape(-1, 2).T
