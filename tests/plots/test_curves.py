@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -628,22 +627,6 @@ def test_a_session_of_a_trial_with_settings_that_a_resume_has_changed_has_a_curv
     config = runs[1] / "config.toml"
     config.write_text(config.read_text().replace("clip = 0.2", "clip = 0.3"))
     assert legend(draw_runs(runs))[:2] == ["clip 0.2 (seed 9)", "clip 0.3 (seed 10)"]
-
-
-def test_a_copy_of_a_session_under_another_number_is_left_out_and_named(tmp_path):
-    trial = make_trial(tmp_path, 0)
-    copytree(trial / "seed-9", trial / "seed-11")
-    said: list[str] = []
-    assert runs_of(trial, notify=said.append) == [trial / "seed-9", trial / "seed-10"]
-    assert [message.rpartition(": ")[2] for message in said] == [str(trial / "seed-11")]
-
-
-def test_a_trial_with_only_copies_of_sessions_is_refused(tmp_path):
-    trial = make_trial(tmp_path, 0)
-    for seed in (9, 10):
-        (trial / f"seed-{seed}").rename(trial / f"seed-{seed + 10}")
-    with pytest.raises(ConfigError, match=r"no session is left, because the seed .* Rename each folder to seed-N"):
-        runs_of(trial)
 
 
 def test_trials_of_equal_settings_have_separate_curves(tmp_path):

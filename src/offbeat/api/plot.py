@@ -100,7 +100,7 @@ def plot(
         if path.is_symlink():
             raise ConfigError(f"{path} is a symbolic link, and its target would be overwritten: pass --out FILE.png")
     directories = read_each(
-        dict(enumerate(paths)), lambda path: runs_of(path, drawn, notify), notify, "no episode has ended there yet"
+        dict(enumerate(paths)), lambda path: runs_of(path, drawn), notify, "no episode has ended there yet"
     )
     every = [run for own in directories.values() for run in own]
     if x == "episodes":

@@ -112,8 +112,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         experiment: Path of the experiment.
         trials: Paths of its trials. Those without returns are skipped.
         notify: Called with a message before each directory is plotted, if a session ends a curve of the experiment
-            early, with the copies of sessions that are left out, with the characters that the font lacks, and at the
-            end with the directories that are not plotted.
+            early, with the characters that the font lacks, and at the end with the directories that are not plotted.
     """
     of_fonts = once(notify)  # the graphs have mostly the same texts
     failed: dict[str, list[Path]] = {}
@@ -121,7 +120,7 @@ def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[
         files = {x: folder / f"return-{x}.png" for x in _AXES}
         notify_of_runs = notify if folder == experiment else ignore  # else each message would be there twice
         try:
-            runs = runs_of(folder, notify=notify_of_runs)
+            runs = runs_of(folder)
             if _are_newer(files.values(), [run / "metrics.jsonl" for run in runs]):
                 continue
             notify(f"plotting {folder.name}")

@@ -16,7 +16,6 @@ from offbeat.config.config_file import read_tables
 from offbeat.config.run_config import LIMITS, REPORTING
 from offbeat.config.runtime_config import CHANGED_BY_AUTO_LAYOUT
 from offbeat.core.errors import ConfigError, type_and_text
-from offbeat.core.messages import ignore
 from offbeat.core.policy_names import DEFAULT_POLICY, policy_key
 from offbeat.metrics.names import ADAPTATION
 from offbeat.metrics.sinks import metrics_from_end, read_metrics
@@ -283,18 +282,17 @@ def read_each(
     return found
 
 
-def runs_of(path: Path, metrics: Sequence[str] = (RETURN,), notify: Callable[[str], None] = ignore) -> list[Path]:
+def runs_of(path: Path, metrics: Sequence[str] = (RETURN,)) -> list[Path]:
     """Return the run directories to plot: a run itself, or those of a trial, an experiment or a population.
 
     Args:
         path: Path of a run, a trial, an experiment or a population.
         metrics: What is plotted. If the return is among them, runs without returns are left out.
-        notify: Called with a message that names the copies of sessions that are left out.
 
     Raises:
         NoReturns: no run is left.
-        ConfigError: the path is none of these, a finished run without its metrics, an experiment with a trial without
-            its trial.toml, or all sessions are copies.
+        ConfigError: the path is none of these, a finished run without its metrics, or an experiment with a trial
+            without its trial.toml.
     """
     is_experiment = (path / EXPERIMENT).is_file()
     trials = _trials_of(path) if is_experiment else [path] if (path / TRIAL).is_file() else []
@@ -307,7 +305,7 @@ def runs_of(path: Path, metrics: Sequence[str] = (RETURN,), notify: Callable[[st
         if RETURN in metrics and not has_returns(path):
             raise _no_returns_of_run(path)
         return [path]
-    sessions = members or _without_copies([session for trial in trials for session in sessions_of(trial)], notify)
+    sessions = members or [session for trial in trials for session in sessions_of(trial)]
     for session in sessions:
         _require_metrics(session)
     drawn = [session for session in sessions if RETURN not in metrics or has_returns(session)]
@@ -333,28 +331,6 @@ def _trials_of(experiment: Path) -> list[Path]:
 def sessions_of(trial: Path) -> list[Path]:
     """Return the run directories of a trial, sorted by seed."""
     return _numbered(trial, "seed-", "config.toml")
-
-
-def _without_copies(sessions: Sequence[Path], notify: Callable[[str], None]) -> list[Path]:
-    """Leave out sessions that were copied to the number of another seed: their returns would count twice."""
-    own: list[Path] = []
-    copies: list[Path] = []
-    for session in sessions:
-        (own if session.name == f"seed-{_seed_of(session)}" else copies).append(session)
-    reason = "the seed in config.toml is not that of the folder"
-    if copies and not own:
-        raise ConfigError(
-            f"no session is left, because {reason}: {', '.join(map(str, copies))}. Rename each folder to seed-N, where "
-            "N is the seed in its config.toml"
-        )
-    if copies:
-        notify(f"left out, because {reason}: {', '.join(map(str, copies))}")
-    return own
-
-
-def _seed_of(session: Path) -> object:
-    with refuse_changed(session):
-        return read_tables(session / "config.toml")["run"]["seed"]
 
 
 def _numbered(folder: Path, prefix: str, file: str) -> list[Path]:
