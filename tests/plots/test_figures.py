@@ -18,14 +18,6 @@ def test_a_name_with_control_characters_is_drawn_with_escapes():
     assert literal("Cart\x1b[2J\nPole") == r"Cart\x1b[2J\nPole"
 
 
-def test_characters_that_the_font_lacks_beside_a_formula_are_named_and_not_logged(tmp_path, capsys):
-    figure, said = Figure(), list[str]()
-    figure.suptitle("größe 中 $x_1$")
-    write_figure(figure, tmp_path / "picture.png", said.append)
-    assert [text.partition(",")[0] for text in said] == ["the font of the picture lacks 中"]
-    assert capsys.readouterr().err == ""
-
-
 def test_characters_that_the_font_lacks_are_named_once_and_other_warnings_stay(tmp_path):
     class Warns(Figure):
         def savefig(self, *arguments: Any, **named: Any) -> None:

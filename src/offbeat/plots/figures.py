@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,8 +30,6 @@ TITLE: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 """Style of a title."""
 _LACKS_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
 """Start of matplotlib's warning of a character that the font lacks."""
-_LACKS_GLYPH_BESIDE_FORMULA = re.compile(r"Font .* does not have a glyph for .* \[U\+([0-9a-f]+)\]")
-"""Start of the line that matplotlib logs instead, for each such character of a text with a formula."""
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -109,7 +106,7 @@ def write_figure(figure: Figure, out: Path, notify: Callable[[str], None], flag:
 def _lacking_glyphs_named(notify: Callable[[str], None]) -> Iterator[None]:
     """Name the characters that the font lacks in one message. Matplotlib warns of each of them, several times."""
     lacking: list[str] = []
-    with warnings.catch_warnings(record=True) as caught, _glyphs_beside_formulas_added(lacking):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", _LACKS_GLYPH.pattern)
         yield
     for each in caught:
@@ -122,23 +119,6 @@ def _lacking_glyphs_named(notify: Callable[[str], None]) -> Iterator[None]:
             f"the font of the picture lacks {' '.join(dict.fromkeys(lacking))}, so it shows other signs in their "
             "place: set font.family in matplotlib's file matplotlibrc to a font that has them"
         )
-
-
-@contextmanager
-def _glyphs_beside_formulas_added(lacking: list[str]) -> Iterator[None]:
-    """Add the characters that the font lacks in texts with formulas to a list, in place of matplotlib's log lines."""
-
-    def is_of_something_else(record: logging.LogRecord) -> bool:
-        if found := _LACKS_GLYPH_BESIDE_FORMULA.match(record.getMessage()):
-            lacking.append(chr(int(found[1], 16)))
-        return found is None
-
-    log = logging.getLogger("matplotlib.mathtext")
-    log.addFilter(is_of_something_else)
-    try:
-        yield
-    finally:
-        log.removeFilter(is_of_something_else)
 
 
 def save_figure(figure: Figure, out: Path, notify: Callable[[str], None] = ignore) -> Path:
