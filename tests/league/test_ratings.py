@@ -218,5 +218,5 @@ def test_the_table_of_standings_shows_names_with_brackets_as_they_are():
     console.print(standings_table(standings_of(matrix, fit_ratings(matrix), [BOTH] * 2)))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "runs/[bold]a" in text
-    assert "75.0 %" in text
+    assert "75.0%" in text
     assert "±" in text

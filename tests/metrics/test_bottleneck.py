@@ -66,7 +66,7 @@ def test_actors_that_wait_for_messages_and_limit_the_speed_are_told_to_send_larg
     spent = {"act": 2.0, "env": 2.0, "wait/messages": 6.0, "learn": 5.0, "wait/learner": 5.0}
     ray = Topology(RUNTIMES["ray"], 1, 1, 2, max_lag=1)
     assert (
-        "actors wait 60 % of the time for messages: a larger unroll_length"
+        "actors wait 60% of the time for messages: a larger unroll_length"
         in bottleneck_report(spent, 10.0, ray).sentence
     )
     few = bottleneck_report({**spent, "wait/messages": 0.5}, 10.0, ray)
@@ -91,7 +91,7 @@ def test_waiting_actors_report_the_learner_as_bottleneck():
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.71, 0.01))
     assert report.gain_max == pytest.approx((5.8 + 9.9) / 9.9)
     assert report.sentence == (
-        "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help"
+        "learner-bound: actors wait 71% of the time; more actors or a larger --max-lag will not help"
     )
 
 
@@ -100,7 +100,7 @@ def test_a_waiting_learner_with_idle_cores_reports_that_more_actors_help():
     assert report.bound == "actors"
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.0, 0.64))
     assert report.sentence == (
-        "actor-bound: the learner waits 64 % of the time; more actors help while cores are idle "
+        "actor-bound: the learner waits 64% of the time; more actors help while cores are idle "
         "(at most 1.4 of 4 cores are busy)"
     )
 
@@ -135,22 +135,20 @@ def test_more_actors_are_not_advised_where_no_core_is_idle():
 def test_without_waits_the_machine_is_the_bottleneck_unless_a_core_is_idle(topology, bound, beginning):
     report = bottleneck(9.6, 9.4, 0.4, 0.6, **topology)
     assert report.bound == bound
-    waits = "actors wait 4 %, the learner 6 %"
+    waits = "actors wait 4%, the learner 6%"
     assert report.sentence == beginning.replace("WAITS", waits)
 
 
 def test_waits_on_both_sides_report_max_lag_as_bottleneck():
     report = bottleneck(7.0, 7.0, 3.0, 3.0)
     assert report.bound == "lag"
-    assert report.sentence.endswith("(actors wait 30 %, the learner 30 %); a larger --max-lag may help")
+    assert report.sentence.endswith("(actors wait 30%, the learner 30%); a larger --max-lag may help")
 
 
 def test_waits_on_both_sides_with_work_for_all_cores_report_the_machine_as_bottleneck():
     report = bottleneck(24.0, 7.0, 6.0, 3.0, actors=3)
     assert report.bound == "machine"
-    assert (
-        report.sentence == f"machine-bound: there is work for both cores (actors wait 20 %, the learner 30 %); {ONLY}"
-    )
+    assert report.sentence == f"machine-bound: there is work for both cores (actors wait 20%, the learner 30%); {ONLY}"
 
 
 OTHERS = "other programs, evaluations, or threads of envs and actors use the cores"
@@ -159,15 +157,15 @@ OTHERS = "other programs, evaluations, or threads of envs and actors use the cor
 @pytest.mark.parametrize(
     ("learner_waits", "actors_wait", "sentence"),
     [
-        (3.0, 3.0, f"machine-bound: the learner waits 40 % of the time for a core (WAITS): {OTHERS}"),
-        (0.4, 0.4, f"machine-bound: the learner waits 40 % of the time for a core (WAITS): {OTHERS}"),
+        (3.0, 3.0, f"machine-bound: the learner waits 40% of the time for a core (WAITS): {OTHERS}"),
+        (0.4, 0.4, f"machine-bound: the learner waits 40% of the time for a core (WAITS): {OTHERS}"),
         (
             *(3.0, 0.4),
-            f"actor-bound: the learner waits 30 % of the time for actors, and its thread 40 % for a core: {OTHERS}",
+            f"actor-bound: the learner waits 30% of the time for actors, and its thread 40% for a core: {OTHERS}",
         ),
         (
             *(0.4, 3.0),
-            f"learner-bound: actors wait 30 % of the time, and the learner's thread 40 % for a core: {OTHERS}",
+            f"learner-bound: actors wait 30% of the time, and the learner's thread 40% for a core: {OTHERS}",
         ),
     ],
 )
@@ -177,7 +175,7 @@ def test_a_learner_that_waits_for_a_core_reports_that_others_use_the_cores(learn
     report = bottleneck_report({**spent, CORE_WAIT: 4.0}, 10.0, topology)
     assert report.actor_wait is not None
     assert report.learner_wait is not None
-    waits = f"actors wait {100 * report.actor_wait:.0f} %, the learner {100 * report.learner_wait:.0f} %"
+    waits = f"actors wait {report.actor_wait:.0%}, the learner {report.learner_wait:.0%}"
     assert report.sentence == sentence.replace("WAITS", waits)
     assert bottleneck_report({**spent, CORE_WAIT: 1.0}, 10.0, topology) == bottleneck_report(spent, 10.0, topology)
 
@@ -216,7 +214,7 @@ def test_serial_reports_the_largest_gain_of_processes():
     report = bottleneck(2.8, 7.2, runtime="serial", cores=4)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("serial", None, None)
     assert report.sentence == (
-        "serial: acting takes 28 % and learning 72 % of the time; --runtime processes is at most 1.39x as fast "
+        "serial: acting takes 28% and learning 72% of the time; --runtime processes is at most 1.39x as fast "
         "unless envs wait: `offbeat bench` measures it"
     )
 
@@ -243,7 +241,7 @@ def test_hogwild_reports_the_cores_in_use_and_the_largest_gain(workers, cores, u
     report = bottleneck(10.0, 5.0, runtime="hogwild", actors=workers, cores=cores)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("hogwild", None, None)
     have = "worker has" if workers == 1 else "workers have"
-    taken = f"{workers} {have} work for {used} of {cores} cores (acting 67 %, learning 33 %)"
+    taken = f"{workers} {have} work for {used} of {cores} cores (acting 67%, learning 33%)"
     assert report.sentence.removesuffix(" (gradient_staleness)") == f"lock-free: {taken}; {advice}"
 
 

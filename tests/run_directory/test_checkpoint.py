@@ -8,7 +8,7 @@ import shutil
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -416,7 +416,8 @@ def rings(number: int, rows: int = 50) -> dict[str, np.ndarray]:
 
 
 def replayed(number: int, rows: int = 50) -> Checkpoint:
-    return Checkpoint.of_one({"w": np.full(4, number)}, {"env": "E"}, {"number": number}, rings(number, rows))
+    saved = Checkpoint.of_one({"w": np.full(4, number)}, {"env": "E"}, {"number": number})
+    return replace(saved, replay=rings(number, rows))
 
 
 @examples(60)
@@ -426,7 +427,7 @@ def test_a_replay_is_loaded_bit_for_bit_for_any_chunks_and_gaps(tmp_path_factory
     given_ = {name: with_gaps(array) for name, array in replay.items()} if gaps else replay
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "CHUNK_BYTES", chunk_bytes)
-        path = store.save(5, Checkpoint.of_one({}, {}, {}, given_), ["latest"])
+        path = store.save(5, replace(Checkpoint.of_one({}, {}, {}), replay=given_), ["latest"])
     loaded = load(path, with_replay=True)
     assert loaded.replay is not None
     assert same(dict(sorted(replay.items())), dict(sorted(loaded.replay.items())))
@@ -456,7 +457,7 @@ def test_the_hash_is_that_of_the_written_bytes_if_the_array_changes_during_the_s
     real = hashlib.sha256
     with monkeypatch.context() as patched:
         patched.setattr(hashlib, "sha256", Meddled)
-        saved = Checkpoint.of_one({}, {}, {}, {"row": row})
+        saved = replace(Checkpoint.of_one({}, {}, {}), replay={"row": row})
         path = store_in(tmp_path).save(1, saved, ["latest"])
     assert row[0] > 0
     assert load(path, with_replay=True).replay is not None
@@ -589,7 +590,7 @@ def test_saving_and_loading_a_replay_make_no_copy(tmp_path):
     }
     store = store_in(tmp_path)
     tracemalloc.start()
-    path = store.save(1, Checkpoint.of_one({}, {}, {}, replay), ["latest"])
+    path = store.save(1, replace(Checkpoint.of_one({}, {}, {}), replay=replay), ["latest"])
     loaded = load(path, with_replay=True).replay
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -68,7 +68,7 @@ def standings_table(standings: Sequence[Standing]) -> Table:
     for number, each in enumerate(standings):
         if number and each.agents != standings[number - 1].agents:
             table.add_section()
-        rate = "-" if each.win_rate is None else f"{100 * each.win_rate:.1f} %"
+        rate = "-" if each.win_rate is None else f"{each.win_rate:.1%}"
         rating = "-" if each.rating is None else f"{each.rating:.0f} ± {each.error:.0f}"
         # Text: names may contain square brackets, which are markup elsewhere
         table.add_row(Text(each.player), f"{each.games:.0f}", rate, rating)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from offbeat.metrics.speed_model import SpeedModel, Topology
+from offbeat.metrics.text import percentage
 from offbeat.metrics.timings import (
     ACTOR_WAIT,
     CORE_WAIT,
@@ -129,10 +130,6 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def _bound(period: _Period, topology: Topology) -> Bottleneck:
     actors_wait, learner_waits = period.actor_wait > HIGH_WAIT, period.learner_wait > HIGH_WAIT
     if topology.max_lag == 0:
@@ -165,22 +162,22 @@ def _restart_advice(period: _Period) -> str:
 
 
 def _waits(period: _Period) -> str:
-    return f"(actors wait {_percent(period.actor_wait)}, the learner {_percent(period.learner_wait)})"
+    return f"(actors wait {percentage(period.actor_wait)}, the learner {percentage(period.learner_wait)})"
 
 
 def _learner_advice(period: _Period, topology: Topology) -> str:
-    advice = f"actors wait {_percent(period.actor_wait)} of the time"
+    advice = f"actors wait {percentage(period.actor_wait)} of the time"
     if _others_use_cores(period, topology):
-        advice += f", and the learner's thread {_percent(period.core_wait)} for a core: {_OTHERS}"
+        advice += f", and the learner's thread {percentage(period.core_wait)} for a core: {_OTHERS}"
     else:
         advice += f"; more actors or a larger {topology.lag_flag} will not help"
     return advice if period.gain_max >= MIN_GAIN else f"{advice}; overlap gains {_at_most(period)}"
 
 
 def _actors_advice(period: _Period, topology: Topology) -> str:
-    advice = f"the learner waits {_percent(period.learner_wait)} of the time"
+    advice = f"the learner waits {percentage(period.learner_wait)} of the time"
     if _others_use_cores(period, topology):
-        return f"{advice} for actors, and its thread {_percent(period.core_wait)} for a core: {_OTHERS}"
+        return f"{advice} for actors, and its thread {percentage(period.core_wait)} for a core: {_OTHERS}"
     return f"{advice}; {_more_actors(period, topology)}"
 
 
@@ -191,7 +188,7 @@ def _lag_advice(period: _Period, topology: Topology) -> str:
 
 def _machine_advice(period: _Period, topology: Topology) -> str:
     if _others_use_cores(period, topology):
-        return f"the learner waits {_percent(period.core_wait)} of the time for a core {_waits(period)}: {_OTHERS}"
+        return f"the learner waits {percentage(period.core_wait)} of the time for a core {_waits(period)}: {_OTHERS}"
     work = f"there is work for {_all_cores(topology.cores)} {_waits(period)}"
     return f"{work}; {_ELSE} cheaper acting or learning helps"
 
@@ -216,8 +213,8 @@ def _inference_advice(bound: Bottleneck, period: _Period) -> str:
     if bound not in ("actors", "machine", "balance") or period.inference_wait <= HIGH_WAIT:
         return ""
     return (
-        f"; actors wait {_percent(period.inference_wait)} of the time for inference workers: `offbeat bench` compares "
-        "them with inference=actor; env_groups=2 steps envs meanwhile"
+        f"; actors wait {percentage(period.inference_wait)} of the time for inference workers: `offbeat bench` "
+        "compares them with inference=actor; env_groups=2 steps envs meanwhile"
     )
 
 
@@ -226,7 +223,7 @@ def _message_advice(bound: Bottleneck, period: _Period) -> str:
     if bound not in ("actors", "balance") or period.message_wait <= HIGH_WAIT:
         return ""
     return (
-        f"; actors wait {_percent(period.message_wait)} of the time for messages: a larger unroll_length or "
+        f"; actors wait {percentage(period.message_wait)} of the time for messages: a larger unroll_length or "
         "envs_per_actor (with a replay chunk_length) needs fewer of them"
     )
 
@@ -284,4 +281,4 @@ def _report_hogwild(speed: SpeedModel, wall_s: float) -> BottleneckReport:
 def _time_shares(speed: SpeedModel) -> tuple[str, str]:
     """Return the shares of acting and learning in their total time, as percentages."""
     total = speed.acting + speed.learning
-    return _percent(_share(speed.acting, total)), _percent(_share(speed.learning, total))
+    return percentage(_share(speed.acting, total)), percentage(_share(speed.learning, total))

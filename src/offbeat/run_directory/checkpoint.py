@@ -87,11 +87,9 @@ class Checkpoint:
     """Whether a loaded checkpoint had a replay that was deleted after a newer one was complete."""
 
     @classmethod
-    def of_one(
-        cls, weights: Tree, policy: dict[str, Any], state: dict[str, Any] | None, replay: Tree | None = None
-    ) -> Checkpoint:
-        """Return the checkpoint of a run with one policy."""
-        return cls({DEFAULT_POLICY: SavedPolicy(weights, policy)}, state, replay)
+    def of_one(cls, weights: Tree, policy: dict[str, Any], state: dict[str, Any] | None) -> Checkpoint:
+        """Return the checkpoint of a run with one policy, without a replay."""
+        return cls({DEFAULT_POLICY: SavedPolicy(weights, policy)}, state)
 
     @property
     def weights_by_policy(self) -> dict[str, Tree]:

@@ -29,7 +29,7 @@ WAITS: dict[str, Any] = {
     "slots_filled": 0.5,
     "env_stall_max_s": 0.3123,
     "actor_restarts": 2,
-    "bottleneck": "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help; "
+    "bottleneck": "learner-bound: actors wait 71% of the time; more actors or a larger --max-lag will not help; "
     "overlap gains at most 1.59x over serial",
 }
 

@@ -255,8 +255,8 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
     monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 128}, eval_time_share=0.1)
     assert said.code == 0, said.err
-    assert "some are skipped, because all together would take more than 10 % of the time so far" in said.err
-    taken = re.search(r"^evaluations took (\S+) s, (\d+) % of the time", said.err, re.MULTILINE)
+    assert "some are skipped, because all together would take more than 10% of the time so far" in said.err
+    taken = re.search(r"^evaluations took (\S+) s, (\d+)% of the time", said.err, re.MULTILINE)
     assert taken
     assert float(taken[1]) >= round(last_line()["evaluation_s"], 1), "serial waits for the start of the process too"
     assert 1 <= last_line()["evaluations"] <= 3

@@ -12,8 +12,8 @@ from offbeat.metrics.progress.status import PolicyStatus
 from offbeat.metrics.progress.views import age_of, lag_of
 from offbeat.metrics.text import compact, rounded
 
-_ROOMY = 96
-"""Smallest width, in characters, at which columns have their full names and two spaces between them."""
+ROOMY = 96
+"""Smallest width of the screen, in characters, at which names of metrics are not shortened."""
 _NAME_WIDTH = 24
 """Largest width of the name of a policy, in characters; longer names are cut."""
 _RETURN_WIDTH = 9
@@ -36,7 +36,7 @@ class PolicyLines:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the width of the console."""
         if len(self._policies) <= self._rows:
-            yield self._table(roomy=options.max_width >= _ROOMY)
+            yield self._table(roomy=options.max_width >= ROOMY)
         else:
             yield from self._columns(options.max_width)
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offbeat.core.argument_notation import as_shown
-from offbeat.metrics.progress.policy_lines import PolicyLines
+from offbeat.metrics.progress.policy_lines import ROOMY, PolicyLines
 from offbeat.metrics.progress.rates import Rates
 from offbeat.metrics.progress.status import About, Status
 from offbeat.metrics.progress.views import (
@@ -29,8 +29,6 @@ _SPARKLINE_WIDTH = 12
 """Characters of the line of returns."""
 _WIDE = 76
 """Smallest width, in characters, at which metrics and timings are shown side by side."""
-_ROOMY = 96
-"""Smallest width, in characters, at which the wait metrics have their full names."""
 _LEFT_WIDTH = 40
 """Smallest width, in characters, of the metrics beside the timings. Longer numbers make it larger."""
 _NAME_WIDTH = 15
@@ -251,7 +249,7 @@ def wait_lines(about: About, status: Status, width: int) -> Iterator[Text]:
     if about.runtime.workers_learn:
         yield _restarts(status)
     elif not about.runtime.runs_in_order:
-        yield _waits(status, roomy=width >= _ROOMY)
+        yield _waits(status, roomy=width >= ROOMY)
     if status.bottleneck:
         sentence = Text(as_shown(status.bottleneck))
         sentence.stylize("bold", 0, sentence.plain.find(":") + 1)

@@ -162,7 +162,7 @@ class Evaluations:
         if not self._skips:
             self._notify(
                 f"an evaluation takes about {next_s:.1f} s: some are skipped, because all together would take more "
-                f"than {100 * self._plan.run.eval_time_share:.0f} % of the time so far; the last one is never skipped. "
+                f"than {self._plan.run.eval_time_share:.0%} of the time so far; the last one is never skipped. "
                 "To skip none, pass --set eval_time_share=1"
             )
         self._skips += 1
@@ -264,7 +264,7 @@ class Evaluations:
         if seconds <= REPORTED_SHARE * wall_s:
             return ""
         concurrent = ", in parallel to learning" if self.concurrent else ""
-        return f"evaluations took {seconds:.1f} s, {100 * seconds / wall_s:.0f} % of the time{concurrent}"
+        return f"evaluations took {seconds:.1f} s, {seconds / wall_s:.0%} of the time{concurrent}"
 
     def close(self) -> None:
         if self._evaluator:
