@@ -86,7 +86,8 @@ class KeepsTheDead(Sound):
 
     def wrong(self, *parts: Any) -> Any:
         if self.age == 4:
-            for part, value in zip(parts, (None, 0.0, True, False, {}), strict=True):
+            values: tuple[Any, ...] = (None, 0.0, True, False, {})
+            for part, value in zip(parts, values, strict=True):
                 part["a"] = value
         return parts
 

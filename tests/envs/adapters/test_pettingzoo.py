@@ -454,7 +454,7 @@ def test_worlds_are_rendered_in_the_modes_that_the_env_has():
 def test_an_env_that_is_not_rendered_in_the_given_mode_is_closed(monkeypatch):
     closed: list[bool] = []
     env = SimpleNamespace(metadata={"render_modes": ["human"]}, close=lambda: closed.append(True))
-    source = Source(lambda **_: env, None)
+    source = Source(lambda **_: env, lambda **_: env)
     monkeypatch.setattr("offbeat.envs.adapters.pettingzoo.adapter.source_of", lambda _name: source)
     with pytest.raises(ConfigError, match="cannot be rendered in the mode rgb_array, but in human"):
         ADAPTER.make_world(SPREAD, {}, "rgb_array")
