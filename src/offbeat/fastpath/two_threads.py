@@ -41,7 +41,6 @@ class TwoThreadExecutor:
         self._closed = False
         self._thread: threading.Thread | None = None
         if threads == 2:
-            write_blas_memory(threads=2)
             # The thread refers to the queues only, not to the executor. So an executor without other references is
             # deleted, which ends the thread.
             self._thread = threading.Thread(
@@ -49,6 +48,7 @@ class TwoThreadExecutor:
             )
             start_thread(self._thread)
             weakref.finalize(self, self._queues.work.put, None)
+            write_blas_memory(threads=2)
 
     def run(self, *steps: Step) -> None:
         """Run all steps in order; a step starts when both parts of the step before have ended.
