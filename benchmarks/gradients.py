@@ -124,11 +124,11 @@ def parts_us(parts: PacedParts) -> Times:
     learner: Any = parts.policy.learner
     algorithm: Any = parts.policy.algorithm
     fast, watch = algorithm._fast, Stopwatch()  # noqa: SLF001
-    policy, critic, updates = fast._policy, fast._critic, learner._updates  # noqa: SLF001
+    networks, updates = fast._networks, learner._updates  # noqa: SLF001
     for owner, method, name in (
         (algorithm, "prepare", "targets: values, log-probabilities, V-trace or GAE"),
-        *((network, "forward", "forward pass") for network in (policy, critic)),
-        *((network, "backward", "backward pass") for network in (policy, critic)),
+        (networks, "forward", "forward pass"),
+        (networks, "backward", "backward pass"),
         (fast, "_loss", "distribution and loss"),
         (updates, "apply", "norm, clipping, Adam, metrics"),
     ):

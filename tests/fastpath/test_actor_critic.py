@@ -21,7 +21,7 @@ from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.fastpath.actor_critic import ActorCriticFastPath
-from offbeat.models.mlp import MLP
+from offbeat.fastpath.mlp_pair import MLPPair
 from offbeat.models.spec import PolicySpec
 
 shared: dict[str, st.SearchStrategy[Any]] = {
@@ -192,7 +192,7 @@ def test_gradients_use_the_forward_pass_of_prepare_again(action, monkeypatch):
     side = bench(PPOConfig(hidden_sizes=(4,), epochs=1), action)
     batch = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()})
     [minibatch] = side.algorithm.minibatches(batch, np.random.default_rng(0))
-    monkeypatch.setattr(MLP, "forward", lambda *_: pytest.fail("there was a second pass"))
+    monkeypatch.setattr(MLPPair, "forward", lambda *_: pytest.fail("there was a second pass"))
     gradients = side.algorithm.stages[0].gradients
     assert gradients is not None
     gradients(minibatch)

@@ -30,8 +30,9 @@ from offbeat.algorithms.minibatch_types import ForwardedRows, RowRange
 from offbeat.algorithms.on_policy import ACTOR_CRITIC, OnPolicy
 from offbeat.algorithms.on_policy_shards import NORMALIZED
 from offbeat.core.types import F32
+from offbeat.fastpath.mlp_pair import MLPPair, PairLayers
 from offbeat.models.mlp import MLP, Layers, MinibatchArrays
-from offbeat.models.spec import Activation, PolicySpec
+from offbeat.models.spec import PolicySpec
 
 Owner = TypeVar("Owner", bound=OnPolicy[Any])
 
@@ -41,17 +42,22 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def __init__(self, algorithm: Owner) -> None:
         """Read and write the parameters of an algorithm for which `applies` is true."""
-        self.algorithm = algorithm
         spec, parameters = algorithm.spec, algorithm.groups[ACTOR_CRITIC].parameters
-        buffers = parameters.values.detach().numpy(), parameters.gradients.numpy()
-        values, gradients = (parameters.layout.views(buffer) for buffer in buffers)
-        self._policy, self._critic = (
-            _Network(Layers.of(values, names), Layers.of(gradients, names), spec.activation)
-            for names in (spec.layer_names(), critic_names(spec))
+        values: dict[str, F32] = parameters.layout.views(parameters.values.detach().numpy())
+        self.algorithm = algorithm
+        gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
+        critic = critic_names(spec)
+        self._critic_layers = Layers.of(values, critic)
+        self._critic = MLP(self._critic_layers.sizes, spec.activation)
+        both = parameters.layout, spec.layer_names(), critic
+        self._networks = MLPPair(
+            PairLayers(parameters.values.detach().numpy(), *both),
+            PairLayers(parameters.gradients.numpy(), *both),
+            spec.activation,
         )
         self._head = head_of(spec, values, gradients)
         self._forwarded: object = None
-        """`FastOutputs.forwarded` of the activations in the networks; None if they are not those of `evaluate`."""
+        """`FastOutputs.forwarded` of the activations in `_networks`; None if they are not those of `evaluate`."""
 
     @staticmethod
     def applies(algorithm: OnPolicy[Any]) -> bool:
@@ -64,36 +70,29 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def values(self, observation: Tensor) -> Tensor:
         """Return the critic's values, [M], of observations [M, inputs]."""
-        return torch.from_numpy(self._forward(observation.numpy(), self._critic)[:, 0])
+        return torch.from_numpy(self._critic.forward(self._critic_layers, observation.numpy())[:, 0])
 
     def evaluate(self, observation: Tensor, action: Tensor) -> FastOutputs:
         """Run policy and critic on observations [N, inputs]; the first M have recorded actions [M, ...]."""
-        x = observation.numpy()
-        output, values = self._forward(x, self._policy), self._forward(x, self._critic)
+        output, values = self._networks.forward(observation.numpy())
         log_prob = self._head.log_prob(output[: len(action)], action.numpy())
         self._forwarded = object()
-        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values[:, 0]), self._forwarded)
-
-    def _forward(self, x: F32, network: _Network) -> F32:
-        self._forwarded = None  # the activations are overwritten
-        return network.forward(x)
+        return FastOutputs(torch.from_numpy(log_prob), torch.from_numpy(values), self._forwarded)
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
         arrays, forwarded = arrays_of(minibatch), self._forwarded
-        self._forwarded = None  # the backward pass overwrites the activations
+        self._forwarded = None  # the activations are overwritten
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
             if isinstance(minibatch, ForwardedRows) and minibatch.forwarded is forwarded:
-                output, values = self._policy.output, self._critic.output[:, 0]
+                output, values = self._networks.outputs()
                 valid, count = minibatch.valid.numpy(), len(values)
                 result, d_output, d_values = self._loss(output[valid], values[valid], arrays)
-                d_output, d_values = _scattered(d_output, valid, count), _scattered(d_values, valid, count)
+                self._networks.backward(_scattered(d_output, valid, count), _scattered(d_values, valid, count))
             else:
-                x = arrays["observation"]
-                output, values = self._policy.forward(x), self._critic.forward(x)[:, 0]
+                output, values = self._networks.forward(arrays["observation"])
                 result, d_output, d_values = self._loss(output, values, arrays)
-            self._policy.backward(d_output)
-            self._critic.backward(d_values[:, None])
+                self._networks.backward(d_output, d_values)
         return result
 
     def _loss(self, output: F32, values: F32, arrays: MinibatchArrays) -> tuple[LossResult, F32, F32]:
@@ -121,25 +120,6 @@ class ActorCriticFastPath(Generic[Owner]):
     def value_loss(self, values: F32, arrays: MinibatchArrays) -> tuple[float, F32]:
         """Return the result of `OnPolicy.value_loss`, as a float, and d loss / d values, [M]."""
         return squared_value_loss(values, arrays["value_target"])
-
-
-class _Network:
-    """The policy or its critic: an MLP with its parameters and its gradients."""
-
-    def __init__(self, layers: Layers, gradients: Layers, activation: Activation) -> None:
-        self._layers, self._gradients = layers, gradients
-        self._mlp = MLP(layers.sizes, activation)
-        self.output = np.zeros((0, layers.sizes[-1]), np.float32)
-        """[M, outputs]: the result of the last `forward`."""
-
-    def forward(self, x: F32) -> F32:
-        """Return [M, outputs] for x [M, inputs]. x is not copied, and must not change before `backward`."""
-        self.output = self._mlp.forward(self._layers, x)
-        return self.output
-
-    def backward(self, d: F32) -> None:
-        """Write all gradients; d: d loss / d output of the rows of the last `forward`."""
-        self._mlp.backward(self._layers, d, self._gradients)
 
 
 def critic_names(spec: PolicySpec) -> list[str]:
