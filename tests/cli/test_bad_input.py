@@ -186,7 +186,7 @@ COMBINATIONS = [
             f"--set {key}={value}",
             2,
             f"{key} is {value}, which is not supported by the serial runtime",
-            "--set runtime=processes",
+            "--runtime processes",
         )
         for key, value in FOR_ACTORS
     ),
@@ -195,7 +195,7 @@ COMBINATIONS = [
             f"--runtime threads --actors 1 --set {key}={value}",
             2,
             f"{key} is {value}, which is not supported by the threads runtime",
-            "--set runtime=processes",
+            "--runtime processes",
         )
         for key, value in FOR_ACTORS
         if key in ("actor_threads", "start_together")
@@ -345,9 +345,9 @@ HOGWILD = [
             ("--lag exact", "lag is exact", ["depends on timing", "Leave it out"]),
             ("--set split=measured", "split is measured", ["--workers N"]),
             ("--set shards=2", "shards is 2", ["each worker makes updates of its own", "Leave it out"]),
-            ("--set learner_cores=0", "learner_cores is 0", ["--set runtime=threads or --set runtime=processes"]),
-            ("--set learner_nice=1", "learner_nice is 1", ["--set runtime=threads or --set runtime=processes"]),
-            ("--set actor_threads=1", "actor_threads is 1", ["--set runtime=processes"]),
+            ("--set learner_cores=0", "learner_cores is 0", ["--runtime threads or --runtime processes"]),
+            ("--set learner_nice=1", "learner_nice is 1", ["--runtime threads or --runtime processes"]),
+            ("--set actor_threads=1", "actor_threads is 1", ["--runtime processes"]),
         )
     ),
     train_sac(f"{FREE} --set max_ahead=2", "max_ahead is 2", "is not supported by the hogwild runtime", "Leave it out"),
@@ -356,7 +356,7 @@ HOGWILD = [
             f"--runtime {runtime} {given}",
             2,
             f"{told}, which is not supported by the {runtime} runtime",
-            "or pass --set runtime=hogwild",
+            "or pass --runtime hogwild",
         )
         for runtime, given, told in (
             ("serial", "--workers 2", "workers is 2"),

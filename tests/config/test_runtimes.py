@@ -134,10 +134,7 @@ def test_a_custom_runtime_is_listed_trains_and_resumes_by_name():
     ("given", "words"),
     [
         ({"decorrelate": True}, "decorrelate is true, which is not supported by the own_threads runtime: its envs"),
-        (
-            {"actor_cores": (0,)},
-            "by the own_threads runtime: leave it out, or pass --set runtime=threads",
-        ),
+        ({"actor_cores": (0,)}, "not supported by the own_threads runtime: leave it out, or pass --runtime threads"),
     ],
 )
 def test_the_keys_of_a_custom_runtime_are_validated(given, words):

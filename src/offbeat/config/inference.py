@@ -23,10 +23,9 @@ def require_inference(runtime: RuntimeConfig) -> None:
         _refuse(runtime, KEYS, "inference is actor: pass --set inference=worker too")
         return
     if "inference_workers" not in runtime.entry.supports:
-        others = " or ".join(f"--set runtime={name}" for name in supporting("inference_workers"))
         raise ConfigError(
             f"inference is worker, which is not supported by the {runtime.runtime} runtime: leave it out, or pass "
-            f"{others}"
+            f"{supporting('inference_workers')}"
         )
     _require_workers(runtime)
     if runtime.inference_batching != "arrival":

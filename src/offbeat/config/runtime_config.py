@@ -201,10 +201,9 @@ def require_supported(runtime: RuntimeConfig) -> None:
     entry = runtime.entry
     for key in OPTIONAL_KEYS:
         if getattr(runtime, key) is not None and key not in entry.supports:
-            others = " or ".join(f"--set runtime={name}" for name in supporting(key))
             raise ConfigError(
                 f"{key} is {value_for_reader(getattr(runtime, key))}, which is not supported by the {entry.name} "
-                f"runtime: leave it out, or pass {others}"
+                f"runtime: leave it out, or pass {supporting(key)}"
             )
     defaults = RuntimeConfig()
     for key in entry.refuses:

@@ -154,6 +154,7 @@ def runtime_entry(name: str) -> RuntimeEntry:
     raise unknown("runtime", name, RUNTIMES, f"There are {', '.join(RUNTIMES)}; {own}.")
 
 
-def supporting(key: str) -> list[str]:
-    """Return the names of the runtimes that support one of OPTIONAL_KEYS."""
-    return [name for name, entry in RUNTIMES.items() if key in entry.supports]
+def supporting(key: str) -> str:
+    """Return the runtimes that support one of OPTIONAL_KEYS, as arguments for a message."""
+    names = (name for name, entry in RUNTIMES.items() if key in entry.supports)
+    return " or ".join(for_reader(f"--runtime {name}", f'runtime="{name}"') for name in names)
