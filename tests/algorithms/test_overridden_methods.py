@@ -624,6 +624,35 @@ def test_a_registered_tensor_continues_after_a_resume(tmp_path, own):
     assert run.metrics["mine/count"] == run.metrics["updates"] > 0
 
 
+class SecondRatePPO(PPO):
+    """Takes the name of a tensor of PPO."""
+
+    def register(self, storage: Storage) -> None:
+        super().register(storage)
+        storage.register("learning_rate", torch.zeros(1))
+
+
+class HalfPrecisionPPO(PPO):
+    """Registers a tensor that NumPy has no dtype for."""
+
+    def register(self, storage: Storage) -> None:
+        super().register(storage)
+        storage.register("count", torch.zeros(1, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        (SecondRatePPO, "the algorithm registers two tensors as 'learning_rate'"),
+        (HalfPrecisionPPO, "the algorithm registers 'count', a tensor of torch.bfloat16, which no checkpoint can"),
+    ],
+)
+def test_a_tensor_that_no_checkpoint_could_have_is_refused_before_the_run(tmp_path, own, words):
+    with pytest.raises(ConfigError, match=words):
+        train(own, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_checkpoint_of_a_lock_free_run_has_all_registered_tensors(tmp_path):
     of_hogwild: dict[str, Any] = {"runtime": "hogwild", "workers": 1}
     train(CountingPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY, **of_hogwild)

@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
+from offbeat.core.errors import ConfigError
 from offbeat.models.normalize import RunningStatistics
+
+SAVABLE = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.float32, torch.float64),
+)
+"""Dtypes of tensors that a checkpoint can store."""
 
 
 class Storage(Protocol):
@@ -28,7 +36,11 @@ class Storage(Protocol):
         ...
 
     def register(self, name: str, initial: Tensor) -> Tensor:
-        """Return the tensor of this name, with the shape and the initial values of `initial`."""
+        """Return the tensor of this name, with the shape and the initial values of `initial`.
+
+        Raises:
+            ConfigError: another tensor has the name, or no checkpoint can store the dtype.
+        """
         ...
 
     def register_moments(self, name: str, initial: Tensor) -> Tensor:
@@ -52,6 +64,13 @@ class PrivateStorage:
         """Number of components of each running statistics, by name."""
 
     def register(self, name: str, initial: Tensor) -> Tensor:
+        if name in self.registered:
+            raise ConfigError(f"the algorithm registers two tensors as {name!r}: give each a name of its own")
+        if initial.dtype not in SAVABLE:
+            raise ConfigError(
+                f"the algorithm registers {name!r}, a tensor of {initial.dtype}, which no checkpoint can store: "
+                "make it of another dtype, such as torch.float32"
+            )
         self.registered[name] = initial
         return initial
 
