@@ -19,6 +19,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.envs.testing.games import PLAYERS, RockPaperScissors
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.assembly import build_paced
+from offbeat.runtime.learners import processes
 from offbeat.runtime.learners.processes import learners_of
 from offbeat.runtime.loop.paced_workforce import PacedWorkforce
 from offbeat.runtime.reporting import Reporting
@@ -38,10 +39,13 @@ def serial(tmp_path_factory):
     return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **CARTS_RUN)
 
 
-def test_learners_that_run_side_by_side_have_the_bits_of_serial(serial, tmp_path):
+def test_learners_that_run_side_by_side_have_the_bits_of_serial(serial, tmp_path, monkeypatch):
+    written: list[int] = []
+    monkeypatch.setattr(processes, "write_blas_memory", lambda *, threads: written.append(threads))
     run = small_run(tmp_path / "run", runtime="processes", learner_workers=2, **CARTS_RUN)
     assert weights_of_each(run.path) == weights_of_each(serial.path)
     assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
+    assert written == [2]
 
 
 def test_two_policies_with_shards_have_the_bits_of_serial_side_by_side(serial, tmp_path):

@@ -79,3 +79,21 @@ print(faults() - before)
 def test_blas_has_written_its_memory_before_the_first_product_of_a_wide_layer(threads: str, tmp_path: Path) -> None:
     # Each page that is written for the first time is a fault. A product of this size writes more than 100 pages.
     assert int(run_python(FAULTS, threads, folder=tmp_path).out) < 50
+
+
+MANY = """
+from threading import Thread
+from offbeat.core.process import threads
+started = []
+def start_thread(thread):
+    started.append(thread)
+    thread.start()
+threads.start_thread = start_thread
+threads.write_blas_memory(threads=1000)
+print(len(started) + 1, 2 * threads.usable_cores())
+"""
+
+
+def test_blas_memory_is_written_by_few_threads_for_a_run_with_very_many(tmp_path: Path) -> None:
+    written, most = run_python(MANY, folder=tmp_path).out.split()
+    assert written == most

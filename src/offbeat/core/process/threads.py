@@ -100,11 +100,13 @@ def write_blas_memory(threads: int = 1) -> None:
     large matrices writes these pages.
 
     Args:
-        threads: number of threads that compute products at the same time: OpenBLAS has such memory for each.
+        threads: number of threads that compute products: OpenBLAS has such memory for each that does so at the same
+            time, which hardly more can do than there are cores.
 
     Raises:
         RunFailed: a thread cannot be started.
     """
+    threads = min(threads, 2 * usable_cores())
     times = 1 if threads == 1 else 4  # long enough that all compute at the same time
     others = [Thread(target=_multiply, args=(times,), name="offbeat BLAS memory") for _ in range(threads - 1)]
     for thread in others:

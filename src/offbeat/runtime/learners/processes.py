@@ -14,7 +14,7 @@ from time import perf_counter as clock
 
 from offbeat.core.closing import Closable, close_all, closed_on_error
 from offbeat.core.errors import RunFailed
-from offbeat.core.process.threads import usable_core_numbers
+from offbeat.core.process.threads import usable_core_numbers, write_blas_memory
 from offbeat.memory.arena import SharedArena
 from offbeat.metrics.timings import EXCHANGE, UPDATE
 from offbeat.runtime.acting import Acting
@@ -233,8 +233,11 @@ def learners_of(parts: PacedParts, acting: Acting, reporting: Reporting) -> Lear
 
     Raises:
         ConfigError: the env or the algorithm cannot be sent to another process.
+        RunFailed: a thread cannot be started.
     """
     runtime, learners = parts.config.runtime, {policy.name: policy.learner for policy in parts.policies}
+    if runtime.learning_threads > 1:
+        write_blas_memory(threads=runtime.learning_threads * parts.threads)
     pool = LearnerPool(
         learners, parts.timings, runtime.learning_threads, acting.wait_for_commits, runtime.stall_timeout_s
     )
