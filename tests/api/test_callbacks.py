@@ -198,6 +198,18 @@ def test_a_policy_of_a_run_with_several_is_named_and_a_league_changes_nothing(tm
     assert {name: len(agents) for name, agents in seen[0].items()} == {"blue": 2, "red": 1}
 
 
+def test_a_callback_may_use_its_attribute_run_for_something_else(tmp_path):
+    def replace(own: offbeat.Callback) -> None:
+        own.run = "that of another library"  # type: ignore[assignment]
+
+    ended: list[offbeat.Callback] = []
+    own = callback("on_start", replace)
+    other = callback("on_end", ended.append)
+    run = small_run(tmp_path / "run", callbacks=[own, other], eval_every=1000, eval_episodes=2)
+    assert (status_of(run.path)["state"], str(own.run)) == ("finished", "that of another library")
+    assert ended == [other]
+
+
 def test_the_run_has_its_path_and_its_settings_by_key(tmp_path):
     seen: list[Any] = []
 

@@ -61,7 +61,8 @@ class Callbacks(Observer):
                 raise ConfigError(f"callbacks has {_name_of(each)} twice, so it would be called twice: pass it once")
         self._run: Path | str = "another run"
         """The run directory, for messages; until `start` there may be none."""
-        self._started: list[Callback] = []
+        self._started: list[tuple[Callback, RunHandle]] = []
+        """Beside each its own handle: a callback may have replaced its attribute `run`."""
         self._run_failed = False
         self._watch_call: Callable[[str], AbstractContextManager[Any]] = nullcontext
         """Returns a context in which a callback is called: the user is notified if it does not return in time.
@@ -74,7 +75,7 @@ class Callbacks(Observer):
 
     @property
     def stop_reason(self) -> str:  # type: ignore[override]
-        return next((each.run._stop_reason for each in self._started if each.run._stop_reason), "")  # noqa: SLF001
+        return next((handle._stop_reason for _, handle in self._started if handle._stop_reason), "")  # noqa: SLF001
 
     def start(
         self, parts: Parts, directory: RunDirectory, loop: TrainingLoop, notify: Notify, *, resumed: bool
@@ -85,8 +86,8 @@ class Callbacks(Observer):
         """
         self._run, self._watch_call = directory.folder, partial(parts.main_thread.callback, once(notify))
         for callback in self._callbacks:
-            callback.run = RunHandle(parts, directory, loop, name_of(callback), resumed=resumed)
-            self._started.append(callback)
+            callback.run = handle = RunHandle(parts, directory, loop, name_of(callback), resumed=resumed)
+            self._started.append((callback, handle))
             self._answer_without_numbers(callback, "on_start")
 
     @contextmanager
@@ -118,8 +119,8 @@ class Callbacks(Observer):
     def evaluated(
         self, results: Mapping[str, float | None], weights: Mapping[str, Tree], counters: Counters
     ) -> dict[str, float]:
-        for callback in self._started:
-            callback.run._evaluated = weights, counters  # noqa: SLF001
+        for _, handle in self._started:
+            handle._evaluated = weights, counters  # noqa: SLF001
         return self._collect("on_evaluation", results)
 
     def checkpoint_saved(self, path: Path) -> None:
@@ -137,9 +138,9 @@ class Callbacks(Observer):
         """
         started, self._started = self._started, []
         with ExitStack() as calls:
-            for callback in reversed(started):  # an ExitStack calls the last one first
-                callback.run.state, callback.run.reason = state, reason
-                calls.callback(callback.run._release)  # noqa: SLF001
+            for callback, handle in reversed(started):  # an ExitStack calls the last one first
+                handle.state, handle.reason = state, reason
+                calls.callback(handle._release)  # noqa: SLF001
                 calls.callback(self._call, callback, "on_end")
                 calls.callback(self._release, callback)  # before: there it may start another run
 
@@ -148,7 +149,7 @@ class Callbacks(Observer):
 
     @property
     def _active(self) -> list[Callback]:
-        return [] if self._run_failed else self._started
+        return [] if self._run_failed else [callback for callback, _ in self._started]
 
     def _collect(self, method: str, argument: Mapping[str, Any]) -> dict[str, float]:
         """Call a method of each callback, with a copy of the argument; return all numbers that they return."""
