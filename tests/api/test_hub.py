@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.evaluate import evaluate
 from offbeat.api.hub import upload as hub_module
 from offbeat.api.hub.model_card import card
-from offbeat.api.hub.upload import folder_to_upload
+from offbeat.api.hub.upload import _copy_files, folder_to_upload
 from offbeat.api.playing.load import load as load_policy
 from offbeat.api.playing.load import load_for_env
 from offbeat.api.playing.loaded_policy import LoadedPolicy
@@ -233,6 +234,31 @@ def test_pushes_of_one_run_at_the_same_time_upload_their_own_files(run, tmp_path
         assert [returned_in(each) for each in (first, second)] == [1.0, 2.0]
     assert returned_in(copy / "hub") == 1.0
     assert set(copy.iterdir()) == {*before, copy / "hub"}
+
+
+def test_pushes_that_end_at_the_same_time_leave_the_files(run, tmp_path):
+    with upload_of(not_pushed(run, tmp_path)) as folder:
+        shutil.copytree(folder, tmp_path / "written")
+
+    def copy_often(_: int) -> None:
+        for _ in range(30):
+            _copy_files(tmp_path / "written", tmp_path / "hub")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(copy_often, range(4)))
+    assert contents(tmp_path / "hub") == contents(tmp_path / "written")
+
+
+@pytest.mark.parametrize("target", ["checkpoints/latest", "config.toml", "missing"])
+def test_a_push_replaces_a_link_and_writes_nothing_through_it(run, tmp_path, target):
+    copy = not_pushed(run, tmp_path)
+    before = contents(copy)
+    (copy / "hub").symlink_to(target)
+    with upload_of(copy):
+        pass
+    assert {file.name for file in (copy / "hub").iterdir()} == FILES
+    shutil.rmtree(copy / "hub")
+    assert contents(copy) == before
 
 
 def test_a_failed_upload_leaves_only_the_folder_hub(run, tmp_path, monkeypatch):

@@ -81,7 +81,7 @@ def folder_to_upload(
     """Write the files to upload into a temporary folder, for a `with` block that uploads them.
 
     Each call has a folder of its own, because several policies of a run can be pushed at the same time. After the
-    block, also after an error in it, a copy of the folder replaces `hub/` in the run directory.
+    block, also after an error in it, copies of the files replace those in `hub/` in the run directory.
 
     Args:
         directory: the run directory.
@@ -103,8 +103,17 @@ def folder_to_upload(
             yield folder
         finally:
             with _failing_write_reported(copy):
-                shutil.rmtree(copy, ignore_errors=True)
-                shutil.copytree(folder, copy, dirs_exist_ok=True)
+                _copy_files(folder, copy)
+
+
+def _copy_files(folder: Path, copy: Path) -> None:
+    """Copy the files of a folder, not through links. Several pushes may write the same files at the same time."""
+    if copy.is_symlink() or copy.is_file():
+        copy.unlink(missing_ok=True)
+    copy.mkdir(exist_ok=True)
+    for file in folder.iterdir():
+        (copy / file.name).unlink(missing_ok=True)
+        shutil.copyfile(file, copy / file.name)
 
 
 @contextmanager
