@@ -87,7 +87,7 @@ _KINDS = {
 }
 """Annotation -> its kind. Arguments with other annotations are checked where they are used."""
 
-_OF_COMMANDS = ("on_step", "pool", "notify")
+_OF_COMMANDS = ("on_step", "nodes", "notify")
 """Arguments that the command line passes, for its progress, its messages and a cluster. `help` and messages do not list
 them."""
 
