@@ -627,17 +627,17 @@ def test_a_registered_tensor_continues_after_a_resume(tmp_path, own):
 class SecondRatePPO(PPO):
     """Takes the name of a tensor of PPO."""
 
-    def register(self, storage: Storage) -> None:
-        super().register(storage)
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         storage.register("learning_rate", torch.zeros(1))
+        return super().build_more(generator, storage)
 
 
 class HalfPrecisionPPO(PPO):
     """Registers a tensor that NumPy has no dtype for."""
 
-    def register(self, storage: Storage) -> None:
-        super().register(storage)
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
         storage.register("count", torch.zeros(1, dtype=torch.bfloat16))
+        return super().build_more(generator, storage)
 
 
 @pytest.mark.parametrize(
