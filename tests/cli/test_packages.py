@@ -85,6 +85,13 @@ def test_a_missing_module_is_that_of_a_required_package(module, package):
     assert doctor.missing_package(ModuleNotFoundError(name=module)) == package
 
 
+def test_a_missing_packaging_is_named_although_the_metadata_cannot_be_read_without_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    with pytest.raises(ModuleNotFoundError) as raised:
+        doctor.Doctor().run()
+    assert doctor.missing_package(raised.value) == "packaging"
+
+
 def test_a_missing_module_of_the_user_is_not_reported_as_a_missing_dependency(monkeypatch):
     from offbeat.cli import main
 

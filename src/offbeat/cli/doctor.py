@@ -40,7 +40,8 @@ def _gpus() -> str:
 def missing_package(error: ModuleNotFoundError) -> str | None:
     """Return the required package that an import did not find; None if offbeat does not require it."""
     package = (error.name or "").partition(".")[0].replace("_", "-")
-    return package if package in _needs("offbeat") else None
+    # `_needs` itself needs packaging.
+    return package if package == "packaging" or package in _needs("offbeat") else None
 
 
 def _extras() -> list[str]:
