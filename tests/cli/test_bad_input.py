@@ -134,7 +134,9 @@ VALUES = [
     Row("resume kept --device cpu --set device=auto", 2, ["device is given twice"]),
     Row("resume kept --time 60s", 2, ["time is '60s'", "--time 600"]),
     Row("resume kept --steps 4000 --learning-rate 0.1", 2, ["--set learning_rate=0.1"]),
-    Row("resume kept --seed 7", 2, ["--seed is not a flag, but a setting: pass --set seed=7"]),
+    Row(
+        "resume kept --seed 7", 2, ["--seed is not a flag, but a setting: pass --set seed=7, if a resume may change it"]
+    ),
     Row("resume kept --learning-rate", 2, ["--learning-rate is not a flag", "--set learning_rate=VALUE"]),
     Row("resume kept --steps 1e99", 2, ["steps is '1e99', but a whole number has at most 128 bits", "--steps N"]),
     Row("resume kept --steps 4000 --set progress=lines", 2, ["unknown key 'progress'"]),

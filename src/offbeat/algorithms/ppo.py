@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -42,8 +42,6 @@ from offbeat.core.schedules import ScheduleText, scheduled
 from offbeat.core.types import EnvSpec
 from offbeat.losses.actor_critic import effective_sample_size
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
-from offbeat.models.flat import FlatParameters
-from offbeat.models.storage import Storage
 
 KL_STOP_FACTOR = 1.5
 """The remaining epochs are skipped if the mean KL of an epoch is more than this factor times `kl_target`."""
@@ -178,14 +176,14 @@ class PPO(OnPolicy[PPOConfig]):
     config_class = PPOConfig
     maxima = frozenset({"ratio_deviation"})
 
-    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.clip = self.config.clip
         """The clip of this learning step, see `clip_schedule`."""
-        self._adapted_rate = storage.register("learning_rate", torch.zeros(1, dtype=torch.float64))
+        self._adapted_rate = self._storage.register("learning_rate", torch.zeros(1, dtype=torch.float64))
         """[1]: the learning rate, as adapted with learning_rate_schedule = kl. 0: it is not adapted so far."""
         self._epoch_kl: list[Tensor | float] = []
         self._first_deviation: Tensor | float | None = None
-        return super().build_more(generator, storage)
 
     def start(self, progress: float) -> dict[str, float]:
         self.clip = scheduled(self.config.clip, self.config.clip_schedule, progress)

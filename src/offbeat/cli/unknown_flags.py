@@ -33,7 +33,8 @@ def unknown_flag(command: str, flags: Collection[str], name: str, value: str, po
             value = "" if is_flag(value) else value
             table = CONSTRUCTOR_TABLES.get(setting)
             assigned = f"{setting}={value or 'VALUE'}" if table is None else f"{table}{value or 'NAME=VALUE'}"
-            return ConfigError(f"{name} is not a flag, but a setting: pass --set {assigned}")
+            perhaps = ", if a resume may change it" if command == "resume" else ""
+            return ConfigError(f"{name} is not a flag, but a setting: pass --set {assigned}{perhaps}")
         arguments = () if command == "check" else ARGUMENTS
         if any(ours in (*settings, *arguments) for other in names_like(key) for ours in other.ours):
             algorithm = next((name for name in positional[:1] if name in ALGORITHMS), None)

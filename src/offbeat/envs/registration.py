@@ -182,7 +182,9 @@ def _unknown_id(env_id: str) -> ConfigError:
     if package := package_of(env_id):
         return ConfigError(f"unknown env {env_id!r}. {package}")
     nearest = suggestion(env_id, registered_ids(), likeness=0.7)
-    return UnknownEnv(env_id, nearest or pettingzoo_prefix(env_id))
+    if not nearest and (prefix := pettingzoo_prefix(env_id)):
+        return ConfigError(f"unknown env {env_id!r}.{prefix}")
+    return UnknownEnv(env_id, nearest)
 
 
 class UnknownEnv(ConfigError):

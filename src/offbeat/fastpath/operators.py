@@ -1,11 +1,8 @@
 """The operators of wide layers, from the library that is fastest on this machine.
 
 NumPy computes matrix products with OpenBLAS. torch's own products are those of MKL, in most of its packages for x86.
-NumPy computes the products, with two exceptions for processors with AVX-512 where torch has MKL:
-
-- On those of Intel, MKL is faster, most of all if a dimension is small. On those of AMD it is slower for SAC, and makes
-  no difference for TD3.
-- If OpenBLAS has no kernels for AVX-512, it uses half of the core.
+On Intel's processors with AVX-512 MKL is faster, most of all if a dimension is small. On others NumPy's products are
+faster for SAC, and there is no difference for TD3.
 
 The measurements are in sac-update.md, sac-update-avx2.md and sac-update-xeon.md in benchmarks/results. The choice
 depends on the processor and the libraries, never on timing, so a run that is repeated on one machine has the same bits.
@@ -21,12 +18,8 @@ from functools import cache
 import numpy as np
 import torch
 
-from offbeat.core.process.threads import blas_kernels
 from offbeat.core.types import F32
 from offbeat.models.mlp import Operators
-
-AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
-"""OpenBLAS's names of its AVX-512 kernels."""
 
 
 class BlasOperators:
@@ -87,6 +80,5 @@ def _processor_is_intels() -> bool:
 @cache
 def fastest_operators() -> Operators:
     """Return the fastest operators on this machine."""
-    if not _processor_has_avx512() or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-        return BlasOperators()
-    return MKLOperators() if _processor_is_intels() or blas_kernels() not in AVX512_KERNELS else BlasOperators()
+    has_mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return MKLOperators() if has_mkl and _processor_is_intels() and _processor_has_avx512() else BlasOperators()
