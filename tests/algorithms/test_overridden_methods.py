@@ -624,6 +624,18 @@ def test_a_registered_tensor_continues_after_a_resume(tmp_path, own):
     assert run.metrics["mine/count"] == run.metrics["updates"] > 0
 
 
+class OwnGroupsPPO(PPO):
+    """Has no groups besides the network, and calls no method of PPO for it."""
+
+    def build_more(self, generator: torch.Generator, storage: Storage) -> dict[str, FlatParameters]:  # noqa: ARG002
+        return {}
+
+
+def test_ppo_needs_no_call_of_super_in_build_more(tmp_path):
+    run = train(OwnGroupsPPO, "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+    assert run.state == "finished"
+
+
 class SecondRatePPO(PPO):
     """Takes the name of a tensor of PPO."""
 
