@@ -87,7 +87,7 @@ def test_check_reports_the_fault_of_a_wrong_world_with_agent_step_and_remedy(
     finding, *others = check_env(wrong(name), steps=60)
     assert (finding.severity, others) == (severity, [])
     assert seen in finding.problem
-    assert finding.remedy
+    assert finding.remedy or severity == "error"  # an error of a run says itself what to do
 
 
 def test_what_an_agent_gets_after_its_end_is_not_checked() -> None:
@@ -117,7 +117,7 @@ def test_a_world_whose_close_fails_is_checked_and_trained_with_a_warning() -> No
 @pytest.mark.parametrize("name", ["ListsAnInfo", "ReturnsFourValues"])
 def test_the_remedy_of_a_fault_that_offbeat_finds_in_a_step_is_its_message(name: str) -> None:
     (finding,) = check_env(wrong(name), steps=60)
-    assert finding.remedy == "fix the problem that the message names"
+    assert str(finding) == f"error: {finding.problem}"
 
 
 class FewAtOnce(wrong_worlds.Sound):

@@ -21,11 +21,12 @@ class Finding:
     severity: Severity
     """'error': a run would fail or learn from wrong data. 'warning': it may be intended."""
     problem: str
-    remedy: str
+    remedy: str = ""
+    """'': the problem says what to do."""
 
     def __str__(self) -> str:
         """Return the severity and the problem, and the remedy on the next line."""
-        return f"{self.severity}: {self.problem}\n  {self.remedy}"
+        return f"{self.severity}: {self.problem}" + f"\n  {self.remedy}" * bool(self.remedy)
 
     def shown(self) -> Finding:
         """Return the finding with texts that name arguments as the user gives them."""

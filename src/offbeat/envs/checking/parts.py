@@ -106,7 +106,7 @@ def raised(problem: str, error: BaseException) -> Finding:
     if _is_reset_without_arguments(error):
         return Finding("error", problem, RESET_SIGNATURE)
     if not user_traceback(error):
-        return Finding("error", problem, NAMED)
+        return Finding("error", problem)
     where = traceback.extract_tb(error.__traceback__)[-1]
     return Finding("error", problem, f"see {where.filename}, line {where.lineno}: {where.line}")
 
@@ -116,7 +116,6 @@ def failure(error: OffbeatError) -> Finding:
     return raised(error.problem if isinstance(error, EnvFailed) else str(error), error.__cause__ or error)
 
 
-NAMED = "fix the problem that the message names"
 RESET_SIGNATURE = "define it as `def reset(self, *, seed=None, options=None)`"
 
 
