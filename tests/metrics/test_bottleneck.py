@@ -17,6 +17,7 @@ from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import CORE_WAIT
 from offbeat.runtime.loop import run_metrics
 from offbeat.runtime.loop.run_services import RunServices
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import build
 
 CARTS = "offbeat.envs.testing.worlds:CartPoles"
@@ -276,7 +277,7 @@ def test_the_wait_for_a_core_is_measured_if_one_thread_learns(monkeypatch, worke
     flags = {**SMALL, "runtime": "processes", "policies": "separate", "learner_workers": workers}
     waited = iter((1.0, 1.0, 3.5))
     monkeypatch.setattr(run_metrics, "waited_for_core_s", lambda: next(waited))
-    services: Any = SimpleNamespace(**dict.fromkeys(RunServices._fields))
+    services: Any = SimpleNamespace(**{**dict.fromkeys(RunServices._fields), "reporting": Reporting(print, print)})
     with closing(build(resolve("ppo", CARTS, flags=flags))) as parts:
         metrics = run_metrics.RunMetrics(parts, services, tuple)
         metrics.start_clock()

@@ -22,6 +22,7 @@ from offbeat.runtime.loop.observer import Observer
 from offbeat.runtime.loop.run_metrics import RunMetrics
 from offbeat.runtime.loop.run_services import RunServices
 from offbeat.runtime.parts import Parts
+from offbeat.runtime.reporting import Reporting
 from offbeat.runtime.runtimes import build
 
 
@@ -34,7 +35,8 @@ def parts() -> Iterator[Parts]:
 def metrics_of(parts: Parts, runtime: str = "processes", **services: Any) -> RunMetrics:
     """Return the metrics of a run as if it had this runtime, with two actors on four cores."""
     recorder = Recorder([], Topology(RUNTIMES[runtime], 2, 1, 4, max_lag=1))
-    usual = {**dict.fromkeys(RunServices._fields), "recorder": recorder, "observer": Observer()}
+    own = {"recorder": recorder, "reporting": Reporting(print, print), "observer": Observer()}
+    usual = {**dict.fromkeys(RunServices._fields), **own}
     all_services: Any = SimpleNamespace(**usual | services)
     return RunMetrics(parts, all_services, tuple)
 
