@@ -100,8 +100,8 @@ def write_blas_memory(threads: int = 1) -> None:
     large matrices writes these pages.
 
     Args:
-        threads: number of threads that compute products: OpenBLAS has such memory for each that does so at the same
-            time, which hardly more can do than there are cores.
+        threads: number of threads that compute products. OpenBLAS has such memory for each that does so at the same
+            time, so at most twice as many threads as cores write it.
 
     Raises:
         RunFailed: a thread cannot be started.
